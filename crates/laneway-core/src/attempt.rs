@@ -3,7 +3,8 @@
 use crate::lease::Holder;
 use crate::{AttemptId, Bytes, ExecutorMode, JobId, JobState, Name, Seq, Span, Wall};
 
-/// What every word about an attempt must carry. A word whose fence is not the open attempt's changes nothing.
+/// Identifies an attempt. Every report about an attempt carries its fence. A report with another fence changes
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The job.
@@ -25,19 +26,19 @@ pub struct OpenAttempt {
     pub fence: Fence,
     /// Where it runs.
     pub executor: Name,
-    /// How it lives and dies there; tells a restart whether the run can still be alive.
+    /// How it lives and dies there. A restart reads from it whether the attempt can still be alive.
     pub mode: ExecutorMode,
     /// [`JobState::Assigned`] or [`JobState::Running`].
     pub state: JobState,
     /// When it was opened.
     pub opened_at: Wall,
-    /// When it was said to run.
+    /// When its runner reported that it runs.
     pub started_at: Option<Wall>,
-    /// The longest lease that its runner was told; a restart gives it no less, whatever the settings say by then.
+    /// The longest lease that its runner was granted. A restart grants no less, even if the settings have changed.
     pub lease: Span,
     /// Number of the job's latest event.
     pub last_event: u64,
-    /// Who holds it, where workers run it.
+    /// The worker that has it, where workers run it.
     pub holder: Option<Holder>,
     /// Which attempt of its run it is: 1, 2, 3, … over all members. Outside of runs: the attempt's number.
     pub dispatch_seq: u64,
@@ -46,15 +47,15 @@ pub struct OpenAttempt {
 /// An attempt that is no longer open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedAttempt {
-    /// What it was while open. `open.fence` must match the stored row, or the commit fails.
+    /// The attempt as it was while open. `open.fence` must match the stored row, or the commit fails.
     pub open: OpenAttempt,
     /// How it ended.
     pub end: AttemptEnd,
-    /// What went wrong, if something did.
+    /// The failure, if there was one.
     pub error: Option<Failure>,
     /// When it closed.
     pub closed_at: Wall,
-    /// True when the job ended with it in the same commit: then the job's end tells its story and no row is kept.
+    /// True when the job ended with it in the same commit. Then no row is kept, because the job's end has everything.
     pub last: bool,
 }
 
@@ -74,9 +75,9 @@ pub enum AttemptEnd {
     Canceled = 4,
     /// Its lease ended, or its process died.
     Lost = 5,
-    /// It was given back unharmed.
+    /// It was handed back unharmed.
     HandedBack = 6,
-    /// The worker never said that it took it.
+    /// The worker never acknowledged it.
     Unanswered = 7,
 }
 
@@ -93,7 +94,7 @@ impl AttemptEnd {
         AttemptEnd::Unanswered,
     ];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             AttemptEnd::Succeeded => "succeeded",
@@ -118,42 +119,42 @@ impl AttemptEnd {
     }
 }
 
-/// What a runner says when its attempt has ended.
+/// What a runner reports when its attempt has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It worked; here is what came out.
+    /// It succeeded, with this result.
     Succeeded(Option<Bytes>),
-    /// There was nothing to do, which is as good; here is what there is to say.
+    /// There was nothing to do, which counts as success, with this result.
     Skipped(Option<Bytes>),
-    /// It did not work.
+    /// It failed.
     Failed(Failure),
-    /// It stopped because it was told to.
+    /// It stopped on request.
     Canceled,
-    /// It never began or can be begun again without harm; costs nothing.
+    /// It never began, or can begin again without harm. The job is queued again at no cost.
     HandedBack,
-    /// It had begun and was cut short because its runner stops. It may have had an effect: the job runs again at no cost
-    /// if its policy allows for a loss, and has failed as lost if it does not.
+    /// It had begun, and was interrupted because its runner stops. It may have had an effect. The job runs again at
+    /// no cost if its policy allows for a loss, and fails as lost otherwise.
     Interrupted,
 }
 
-/// What went wrong.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// A stable word for programs, such as `http_status` or `panicked`.
+    /// A stable code for programs, such as `http_status` or `panicked`.
     pub code: Name,
     /// A sentence for people, bounded by the runner.
     pub message: Box<str>,
-    /// False when trying again cannot help.
+    /// False when another attempt cannot succeed.
     pub retryable: bool,
-    /// Anything else the runner wants kept.
+    /// Further bytes that the runner wants to keep.
     pub detail: Option<Bytes>,
-    /// The runner asks that no further attempt starts before this much time has passed, such as a target that answers
-    /// with `Retry-After`. The engine turns it into the time of the next attempt and does not keep it.
+    /// The runner requests that no further attempt starts before this much time has passed, such as a target that
+    /// answers with `Retry-After`. The engine converts it into the time of the next attempt and does not keep it.
     pub retry_after: Option<Span>,
 }
 
 impl Failure {
-    /// A failure that trying again may mend.
+    /// A failure after which another attempt may succeed.
     pub fn retryable(code: &'static str, message: impl Into<Box<str>>) -> Failure {
         Failure {
             code: Name::fixed(code),
@@ -164,7 +165,7 @@ impl Failure {
         }
     }
 
-    /// A failure that trying again cannot mend.
+    /// A failure after which no other attempt can succeed.
     pub fn permanent(code: &'static str, message: impl Into<Box<str>>) -> Failure {
         Failure { retryable: false, ..Failure::retryable(code, message) }
     }

@@ -1,17 +1,17 @@
-//! Middleware chains: nodes of a run that are called by others of it, and what a call is answered.
+//! Middleware chains: nodes of a run that call one another, and the answers to their calls.
 //!
-//! A host with a chain never starts by itself. The chain's first middleware waits for whatever the host and the chain
-//! depend on; while it runs it may call the next element, that one the next, and the last one the host. A called node
-//! answers and waits to be called again. When the first middleware has ended well, the others end with it.
+//! A host with a chain never starts by itself. The chain's first middleware waits for the dependencies of the host
+//! and of the chain. While it runs it may call the next element, that one the next, and the last one the host. A called
+//! node answers and can be called again. When the first middleware has succeeded, the others end with it.
 
 use crate::{Bytes, Fence, Name, Seq, Span, Wall};
 
 /// Most middlewares of one host.
 pub const CHAIN_MAX: usize = 32;
-/// Most bytes that a call brings along. They stay in memory until it is answered.
+/// Most bytes of the payload of a call. They stay in memory until the call is answered.
 pub const CALL_PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// A node's place in a chain. The same words stand in the command that a worker gets.
+/// The position of a node in a chain. Workers get it in the same form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The node that the chain is around.
@@ -45,15 +45,15 @@ pub enum NextCode {
     Duplicate = 1,
     /// The caller is no middleware.
     NoChain = 2,
-    /// The caller is not at that place of its chain.
+    /// The caller is not at that position of its chain.
     InvalidChain = 3,
-    /// The next element runs, waits for its turn, or has ended.
+    /// The next element runs, waits, or has ended.
     TargetNotReady = 4,
     /// The next element did not answer in time.
     Timeout = 5,
     /// The next element or its run was canceled.
     Cancelled = 6,
-    /// The caller is told to stop, or the server is.
+    /// The caller is being stopped, or the server stops.
     Unavailable = 7,
     /// The next element failed.
     Failed = 8,
@@ -76,7 +76,7 @@ impl NextCode {
         NextCode::TooLarge,
     ];
 
-    /// The word that programs see.
+    /// The name that programs see.
     pub fn as_str(self) -> &'static str {
         match self {
             NextCode::RunFinalised => "next_run_finalised",
@@ -121,17 +121,17 @@ impl NextCode {
     }
 }
 
-/// What a call is answered.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NextAnswer {
-    /// The next element ended well; here is what came out.
+    /// The next element succeeded, with this result.
     Done(Option<Bytes>),
-    /// It did not, or was not called. The text says more where there is more to say.
+    /// It failed, or was not called. The text has details where there are any.
     Failed(NextCode, Box<str>),
 }
 
 impl NextAnswer {
-    /// Not answered with a result, in the code's own words.
+    /// A failure with the code's own message.
     pub fn rejected(code: NextCode) -> NextAnswer {
         NextAnswer::Failed(code, code.message().into())
     }
@@ -144,11 +144,11 @@ pub struct NextCall {
     pub fence: Fence,
     /// The caller's own name for the call.
     pub request: Name,
-    /// The caller's place in its chain.
+    /// The caller's position in its chain.
     pub index: u32,
     /// How long it waits for an answer at most.
     pub timeout: Option<Span>,
-    /// What the element that is called gets along, at most [`CALL_PAYLOAD_BYTES_MAX`].
+    /// The payload for the called element, at most [`CALL_PAYLOAD_BYTES_MAX`].
     pub payload: Option<Bytes>,
 }
 
@@ -167,10 +167,10 @@ pub struct CallRow {
     pub after: u32,
     /// Until when it must be answered.
     pub until: Option<Wall>,
-    /// What the node gets along while it works for this call; nothing any more once it is answered.
+    /// The payload for the node while it works on this call; `None` once it is answered.
     pub payload: Option<Bytes>,
-    /// What it was answered; `None` while it waits.
+    /// The answer; `None` while the call waits.
     pub answer: Option<NextAnswer>,
-    /// The latest result of the node, whoever called for it.
+    /// The latest result of the node, for any caller.
     pub result: Option<Bytes>,
 }

@@ -1,7 +1,8 @@
-//! Machine capacity: what jobs cost, how much the machine can take, and in which state of it a job may start.
+//! Machine capacity: what jobs cost, how much load the machine takes, and in which state of the machine a job may
+//! start.
 //!
-//! Only words and the curve live here. Who starts is decided in `engine/capacity/admission.rs`; where readings come from is the
-//! business of `laneway-runtime`'s probes. Hours of the day are in `capacity/hours.rs`.
+//! This file has the types and the curve. `engine/capacity/admission.rs` decides which job starts, the probes of
+//! `laneway-runtime` take the readings, and `capacity/hours.rs` has the hours of the day.
 
 mod hours;
 
@@ -13,31 +14,31 @@ use crate::{Mono, Span};
 pub const COST_MAX: u32 = 100;
 /// The largest busy rating.
 pub const BUSY_MAX: u8 = 10;
-/// What is left of the whole at each busy rating, in percent.
+/// The usable share of the machine at each busy rating, in percent.
 const CURVE: [u64; BUSY_MAX as usize + 1] = [100, 100, 100, 80, 65, 50, 35, 25, 15, 10, 0];
 
-/// How much the machine can take.
+/// How much load the machine takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapacitySettings {
     /// Units of the whole machine.
     pub total: u32,
     /// Units that jobs never get.
     pub reserve: u32,
-    /// Percent of what a busy rating leaves that jobs never get.
+    /// Percent of the usable share that jobs never get.
     pub headroom_pct: u8,
-    /// True: readings of the machine's load say how much is usable, and none or an old one means `failclosed_busy` and
-    /// [`QuietState::Busy`]. False: nobody measures, and the machine counts as idle.
+    /// True: readings of the machine's load decide how much is usable. Without a fresh reading, `failclosed_busy` and
+    /// [`QuietState::Busy`] apply. False: there are no readings, and the machine counts as idle.
     pub measured: bool,
     /// The busy rating while there is no fresh reading.
     pub failclosed_busy: u8,
     /// How long a reading is fresh.
     pub stale_after: Span,
-    /// After so many younger jobs with a cost that started before it, a job that only others' units hold back goes next: no
-    /// other job with a cost starts until it has.
+    /// A job that waits only for units is next in line after this many younger jobs with a cost have started before
+    /// it: no other job with a cost starts until it has.
     pub bypasses_max: u8,
-    /// A job whose deadline is nearer than its expected duration and this much goes ahead of others.
+    /// A job is boosted when its deadline is nearer than its expected duration plus this much.
     pub near_deadline: Span,
-    /// How often the machine is looked at, by whoever looks.
+    /// How often the probes read the load.
     pub sample_every: Span,
 }
 
@@ -71,13 +72,13 @@ impl CapacitySettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum QuietState {
-    /// Nothing goes on.
+    /// The machine is idle or nearly idle.
     Quiet = 0,
-    /// The usual goes on.
+    /// The usual load.
     Normal = 1,
-    /// Much goes on.
+    /// A high load.
     Busy = 2,
-    /// Too much goes on: nothing that asks about it may start.
+    /// An overload: no job with a quiet rule may start.
     Panic = 3,
 }
 
@@ -86,7 +87,7 @@ impl QuietState {
     pub const ALL: [QuietState; 4] =
         [QuietState::Quiet, QuietState::Normal, QuietState::Busy, QuietState::Panic];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             QuietState::Quiet => "quiet",
@@ -101,11 +102,11 @@ impl QuietState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum QuietRule {
-    /// When it is quiet.
+    /// When the machine is quiet.
     Quiet = 0,
-    /// Up to the usual.
+    /// Up to the usual load.
     Normal = 1,
-    /// Also while much goes on.
+    /// Up to a high load.
     Busy = 2,
 }
 
@@ -113,8 +114,8 @@ impl QuietRule {
     /// Every rule, the strictest first.
     pub const ALL: [QuietRule; 3] = [QuietRule::Quiet, QuietRule::Normal, QuietRule::Busy];
 
-    /// The rule of work that must not hurt its host: high priority (-10 and sooner) may start while the host is busy, what
-    /// is sensitive to time up to the usual, everything else when it is quiet.
+    /// The rule for work that must not disturb its host: a high priority (-10 or lower) may start under a high load,
+    /// time-sensitive work up to the usual load, and everything else when the machine is quiet.
     pub fn considerate(priority: i32, time_sensitive: bool) -> QuietRule {
         if priority <= -10 {
             QuietRule::Busy
@@ -125,12 +126,12 @@ impl QuietRule {
         }
     }
 
-    /// May a job with this rule start in this state?
+    /// Whether a job with this rule may start in this state.
     pub fn allows(self, state: QuietState) -> bool {
         state as u8 <= self as u8
     }
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         QuietState::ALL[self as usize].as_str()
     }
@@ -146,22 +147,22 @@ impl QuietRule {
     }
 }
 
-/// What a job asks of the machine. The default asks nothing.
+/// What a job requests of the machine. The default requests nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct CapacityRequest {
     /// Units it holds while an attempt is open, 0 to [`COST_MAX`].
     pub cost: u32,
     /// In which states of the machine it may start. `None`: in any.
     pub quiet: Option<QuietRule>,
-    /// True: it is given only to a worker that holds nothing else. For lanes whose workers ask.
+    /// True: only a worker that runs nothing else may claim it. For lanes of pull workers.
     pub unique: bool,
-    /// How long it will probably run; tells when its deadline is near.
+    /// How long it will probably run. Decides when its deadline is near.
     pub expected_duration: Option<Span>,
     /// The only hours in which it starts.
     pub hours: Option<Hours>,
 }
 
-/// What a probe says of the machine.
+/// A reading of the machine's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadReading {
     /// 0 (idle) to [`BUSY_MAX`].

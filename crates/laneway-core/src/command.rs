@@ -1,4 +1,4 @@
-//! What can be asked of the engine. Every write is one of these commands; the answers are in `reply.rs`.
+//! The commands of the engine. Every write is one of these commands; the answers are in `reply.rs`.
 
 use crate::capacity::LoadReading;
 use crate::lease::{Claim, LeaseMessage, LeaseRequest};
@@ -11,10 +11,10 @@ use crate::{
 
 pub use crate::reply::{Rejection, RejectionCode, Reply, SessionStopped, Submitted};
 
-/// Most bytes of a published message: every listener gets it, and the trail keeps it.
+/// Most bytes of a published message: every listener gets it, and the event log keeps it.
 pub const PUBLISHED_BYTES_MAX: usize = 64 * 1024;
 
-/// What can be asked of the engine. What is asked of a job stands here; each other subject has commands of its own.
+/// A command. Commands about jobs are listed here; each other subject has an enum of its own.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Admit one job.
@@ -26,21 +26,21 @@ pub enum Command {
         /// True: all or none.
         atomic: bool,
     },
-    /// A worker says that it runs what it was offered.
+    /// A runner reports that it has started the attempt that it was offered.
     Start(Fence),
-    /// A worker says that it still runs; its lease starts anew.
+    /// A runner reports that its attempt still runs. Its lease starts anew.
     Heartbeat(Fence),
-    /// A runner says that its attempt has ended.
+    /// A runner reports that its attempt has ended.
     Finish(Fence, Outcome),
-    /// Keep lines that a running attempt wrote.
+    /// Store log lines of a running attempt.
     Log(Fence, Vec<LogLine>),
     /// End a job.
     Cancel {
-        /// Whose job it must be. `None`: any tenant's.
+        /// The tenant that the job must belong to. `None`: any.
         tenant: Option<Name>,
         /// The job.
         job: JobId,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
     /// About workflow runs.
@@ -57,22 +57,22 @@ pub enum Command {
     Worker(WorkerCommand),
     /// About the server: settings, executors, tokens, readings, admission and the event log.
     Admin(AdminCommand),
-    /// Look at the clock.
+    /// Process everything whose time has come.
     Tick,
 }
 
-/// What can be asked of workflow runs.
+/// Commands about workflow runs.
 #[derive(Clone, Debug)]
 pub enum WorkflowCommand {
     /// Admit a run: all its jobs or none. Answered with [`Reply::RunSubmitted`].
     Submit(Box<RunSubmission>),
     /// End a run: all its jobs that have not ended. Answered with [`Reply::RunCanceled`].
     Cancel {
-        /// Whose run it must be. `None`: any tenant's.
+        /// The tenant that the run must belong to. `None`: any.
         tenant: Option<Name>,
         /// The run.
         run: RunId,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
     /// A running middleware calls the next element of its chain. Answered with [`Reply::NextCalled`], and later with
@@ -80,174 +80,175 @@ pub enum WorkflowCommand {
     CallNext(Box<crate::NextCall>),
 }
 
-/// What can be asked of sessions.
+/// Commands about sessions.
 #[derive(Clone, Debug)]
 pub enum SessionCommand {
     /// End jobs of a session.
     Stop {
-        /// Whose session it is.
+        /// The tenant of the session.
         tenant: Name,
         /// The session.
         key: Name,
         /// Which of its jobs.
         what: StopWhat,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// How full the context of a session is. Stops nothing; decides how many of its jobs may start.
+    /// Report how full the context window of a session is. Stops nothing; it limits how many of the session's jobs
+    /// may start.
     Usage {
-        /// Whose session it is.
+        /// The tenant of the session.
         tenant: Name,
         /// The session.
         key: Name,
         /// Tokens used.
         tokens: u64,
-        /// Tokens that its context holds; 0: not known.
+        /// Tokens that its context window holds; 0: not known.
         window: u64,
     },
-    /// Begin every session anew in this process: its runs here stop and their jobs are queued again, at no cost.
+    /// Restart every session in this process: its running attempts stop, and their jobs are queued again at no cost.
     ResetAll {
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
 }
 
-/// What can be asked of schedules.
+/// Commands about schedules.
 #[derive(Clone, Debug)]
 pub enum ScheduleCommand {
-    /// Make a schedule. Answered with [`Reply::Schedule`].
+    /// Create a schedule. Answered with [`Reply::Schedule`].
     Put(Box<ScheduleSpec>, Origin),
     /// Change a schedule. Answered with [`Reply::Schedule`].
     Update {
-        /// Whose schedule it must be. `None`: any tenant's.
+        /// The tenant that the schedule must belong to. `None`: any.
         tenant: Option<Name>,
         /// The schedule.
         id: ScheduleId,
-        /// What is to be changed.
+        /// The changes.
         patch: Box<SchedulePatch>,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// Delete a schedule; its runs go on and its log stays. Answered with the schedule as it was.
+    /// Delete a schedule. Its active firings continue and its log stays. Answered with the schedule as it was.
     Delete {
-        /// Whose schedule it must be. `None`: any tenant's.
+        /// The tenant that the schedule must belong to. `None`: any.
         tenant: Option<Name>,
         /// The schedule.
         id: ScheduleId,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// Switch a schedule on or off. Answered with [`Reply::Schedule`].
+    /// Enable or disable a schedule. Answered with [`Reply::Schedule`].
     Toggle {
-        /// Whose schedule it must be. `None`: any tenant's.
+        /// The tenant that the schedule must belong to. `None`: any.
         tenant: Option<Name>,
         /// The schedule.
         id: ScheduleId,
-        /// True: on.
+        /// True: enabled.
         enabled: bool,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// Run a schedule by hand. Its slots stay where they are. Answered with [`Reply::ScheduleFiredByHand`].
+    /// Fire a schedule by hand. Its slots do not change. Answered with [`Reply::ScheduleFiredByHand`].
     Fire {
-        /// Whose schedule it must be. `None`: any tenant's.
+        /// The tenant that the schedule must belong to. `None`: any.
         tenant: Option<Name>,
         /// The schedule.
         id: ScheduleId,
-        /// Whatever the timing says, or only if it is due.
+        /// Always, or only if a slot has come.
         mode: FireMode,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
 }
 
-/// What can be asked of webhook deliveries.
+/// Commands about webhook deliveries.
 #[derive(Clone, Debug)]
 pub enum DeliveryCommand {
-    /// The sender of the news says how a try ended.
+    /// The webhook sender reports how a try ended.
     Tried {
-        /// The job whose end is told.
+        /// The job of the delivery.
         seq: Seq,
-        /// The try, as its notice numbered it.
+        /// The number of the try, from its notice.
         number: u32,
         /// How long it took.
         took: Span,
         /// How it ended.
         outcome: TryOutcome,
     },
-    /// Tell the news of a job's end again, whatever became of it before.
+    /// Deliver the webhook of a job's end again, whatever the state of its delivery.
     Redeliver {
-        /// Whose job it must be. `None`: any tenant's.
+        /// The tenant that the job must belong to. `None`: any.
         tenant: Option<Name>,
         /// The job.
         job: JobId,
-        /// What the store knows of the delivery; the loop looks it up before the engine is asked.
+        /// The stored delivery; the loop looks it up before it applies the command.
         stored: Option<Box<DeliveryRow>>,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
 }
 
-/// What can be asked of leases of pull workers.
+/// Commands about leases of pull workers.
 #[derive(Clone, Debug)]
 pub enum LeaseCommand {
-    /// A worker asks for the next job that suits it.
+    /// A worker claims the next job that fits it.
     Claim(Box<Claim>),
-    /// A worker asks to run one job now, or not at all.
+    /// A worker requests to run one job now, or not at all.
     Request(Box<LeaseRequest>),
-    /// Something is said about an attempt, by the attempt's id alone.
+    /// A report about an attempt, which is named by its id alone.
     Message(Box<LeaseMessage>),
 }
 
-/// What can be asked of push workers.
+/// Commands about push workers.
 #[derive(Clone, Debug)]
 pub enum WorkerCommand {
     /// A worker registers over a connection. Answered with [`Reply::Registered`].
     Register(Box<Register>),
-    /// Something is said over a worker's connection.
+    /// A message of a worker over its connection.
     Message(Box<WorkerMessage>),
-    /// A worker is to take nothing new (or something again); what it runs goes on.
+    /// A worker is to get no new tasks, or is to get tasks again. Its running tasks continue.
     Drain {
-        /// Whose worker it is.
+        /// The tenant of the worker.
         tenant: Name,
         /// Its name.
         worker: Name,
-        /// False: it takes something again.
+        /// False: it gets tasks again.
         drain: bool,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// A worker serves these lanes from now on, whatever it offers; what it runs goes on. A lane that is not there is
+    /// A worker serves these lanes from now on, whatever it offers. Its running tasks continue. An unknown lane is
     /// rejected.
     Rebind {
-        /// Whose worker it is.
+        /// The tenant of the worker.
         tenant: Name,
         /// Its name.
         worker: Name,
-        /// The lanes; none: every one.
+        /// The lanes; none: every lane.
         lanes: Vec<Name>,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
 }
 
-/// What can be asked of the server.
+/// Commands about the server.
 #[derive(Clone, Debug)]
 pub enum AdminCommand {
     /// Replace all settings at once.
     Configure {
         /// The settings from now on.
         settings: Box<Settings>,
-        /// What must be kept so that the settings hold after a restart; `None` keeps what is kept already.
+        /// Bytes to store so that the settings apply after a restart; `None` keeps the stored ones.
         overrides: Option<Bytes>,
         /// What changed, for the audit list.
         detail: Box<str>,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// A place to run jobs appears, or changes what it offers.
+    /// An executor appears, or changes what it offers.
     Offer(ExecutorOffer),
-    /// A place is gone. Its open attempts are not: their leases, or their runners, end them.
+    /// An executor is gone. Its open attempts stay open until their leases or their runners end them.
     Withdraw(Name),
     /// Keep a token, new or changed.
     PutToken(Box<TokenRecord>, Origin),
@@ -259,46 +260,47 @@ pub enum AdminCommand {
         ends_at: Wall,
         /// The new one.
         token: Box<TokenRecord>,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
     /// End a token.
     RevokeToken {
         /// Its public part.
         id: Name,
-        /// Whose token it must be. `None`: any tenant's.
+        /// The tenant that the token must belong to. `None`: any.
         tenant: Option<Name>,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// Keep a line for the audit list about a call that reaches no other command.
+    /// Write an audit entry about a call that needs no other command.
     Note {
         /// [`crate::EventKind::CallRejected`], `CallDenied` or `CallDone`.
         kind: crate::EventKind,
-        /// Whose call it was.
+        /// The tenant of the call.
         tenant: Option<Name>,
-        /// What was asked, and what became of it.
+        /// The call and its outcome.
         detail: Box<str>,
-        /// Who asked.
+        /// The caller.
         origin: Origin,
     },
-    /// Tell everybody who listens of a message that is to go out by a channel.
+    /// Publish an outbound message to everyone who follows events.
     Publish {
-        /// Whose message it is.
+        /// The tenant of the message.
         tenant: Name,
-        /// The message, in the words of whoever publishes it; at most [`PUBLISHED_BYTES_MAX`].
+        /// The message, in the publisher's format; at most [`PUBLISHED_BYTES_MAX`].
         detail: Box<str>,
     },
-    /// Reject new jobs from now on, or admit them again. What waits and runs goes on. Not kept: a restart admits jobs.
+    /// Reject new jobs from now on, or admit them again. Waiting and running jobs continue. Not stored: a restart
+    /// admits jobs.
     SetAdmission {
         /// True: jobs are admitted.
         open: bool,
-        /// Who asks.
+        /// The caller.
         origin: Origin,
     },
-    /// What a probe says of the machine.
+    /// A reading of the machine's load.
     Load(LoadReading),
-    /// Forget jobs of a lane that ended before a time, whatever its retention; a bounded number of them.
+    /// Delete jobs of a lane that ended before a time, whatever its retention; a bounded number of them.
     Forget {
         /// The lane.
         lane: Name,
@@ -307,35 +309,35 @@ pub enum AdminCommand {
     },
     /// Close or open admission because of low storage.
     StorageLow(bool),
-    /// Stop admitting and starting; cancel what waits in lanes that say so.
+    /// Stop admitting and starting jobs. Cancel the waiting jobs of lanes whose settings say so.
     Drain,
 }
 
 /// Which jobs of a session end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopWhat {
-    /// The one that has run longest, or the oldest that waits when none runs.
+    /// The one that has run longest, or the oldest waiting one when none runs.
     One,
-    /// All of them; and what was sent before now is rejected from now on.
+    /// All of them. Jobs that were sent before now are stale.
     All,
-    /// All of them, and the session begins a new generation.
+    /// All of them, and the session starts a new generation.
     Reset,
 }
 
 /// One job to admit.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// What is asked for.
+    /// The job.
     pub spec: JobSpec,
-    /// What the handler gets.
+    /// The payload for the handler.
     pub payload: Bytes,
-    /// Who asks.
+    /// The caller.
     pub origin: Origin,
-    /// What the store knows of the spec's idempotency key; the loop looks it up before the engine is asked.
+    /// What the spec's idempotency key stands for; the loop looks it up before it applies the command.
     pub prior: Option<Prior>,
-    /// True: if there is no room for the job, keep it as rejected (see [`Rejection::recorded`]).
+    /// True: if no queue has space for the job, record it as rejected (see [`Rejection::recorded`]).
     pub record_rejection: bool,
-    /// True: a lane that does not exist is rejected. False: the job runs in `main`, as the dialects promise.
+    /// True: an unknown lane is rejected. False: the job runs in `main`, as the dialects promise.
     pub strict_lane: bool,
 }
 
@@ -346,55 +348,55 @@ impl Submission {
     }
 }
 
-/// The job that an idempotency key stands for already.
+/// The earlier job of an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prior {
     /// The job.
     pub job: JobId,
-    /// Digest of the request that made it.
+    /// Digest of the request that created it.
     pub digest: [u8; 32],
 }
 
-/// Who asks, and in which call.
+/// The caller of a command, and its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// A token's id, or a part of the house.
+    /// A token's id, or a part of the server.
     pub actor: Name,
-    /// The call's id.
+    /// The id of the request.
     pub request: Option<Name>,
 }
 
-/// A line that a running attempt wrote.
+/// A log line of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
     /// When it was written.
     pub at: Wall,
     /// `stdout`, `stderr`, `log`, ….
     pub stream: Name,
-    /// The text, bounded by the runner.
+    /// The text; the runner limits its length.
     pub text: Box<str>,
 }
 
-/// A place to run jobs and what it offers.
+/// An executor and what it offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecutorOffer {
-    /// The place's name.
+    /// The name of the executor.
     pub executor: Name,
-    /// How attempts there live and die.
+    /// How its attempts live and die.
     pub mode: ExecutorMode,
-    /// The kinds it runs. A kind belongs to one place.
+    /// The kinds that it runs. A kind belongs to one executor.
     pub kinds: Vec<Name>,
-    /// How many attempts it takes at once.
+    /// How many attempts it runs at once.
     pub slots: u32,
 }
 
-/// How attempts at a place live and die.
+/// How attempts at an executor live and die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExecutorMode {
-    /// In this process or driven by it: runs at once, needs no heartbeat, dies with the process.
+    /// In this process or driven by it: an attempt runs at once, needs no heartbeat, and dies with the process.
     Attached = 0,
-    /// Elsewhere: must say that it runs, lives by heartbeats, outlives the process.
+    /// Elsewhere: a runner acknowledges the attempt and sends heartbeats. The attempt outlives the process.
     Leased = 1,
 }
 

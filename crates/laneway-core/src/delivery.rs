@@ -1,27 +1,27 @@
-//! A delivery: the news of a job's end, owed to the address that its submitter named.
+//! A webhook delivery: the obligation to send the end of a job to its callback.
 //!
-//! A job with a [`crate::job::Callback`] that ends is owed exactly one delivery, made durable in the same commit as the
-//! end. It is tried until somebody answers well or nobody may be tried any more. The address itself stays in the job's
-//! spec: the engine knows its host only, so that hosts can take turns.
+//! When a job with a [`crate::job::Callback`] ends, exactly one delivery is stored in the same commit. It is tried
+//! until the receiver accepts it or no try is left. The URL stays in the job's spec. The engine knows only its host,
+//! so that deliveries are fair between hosts.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{JobId, Name, Seq, Span, Wall};
 
-/// Most tries that are made and kept of one delivery, those by hand included.
+/// Most tries that are made and kept of one delivery, manual ones included.
 pub const DELIVERY_TRIES_MAX: u32 = 100;
 
 /// A delivery as stored: at most one per job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryRow {
-    /// The job whose end is told; also the delivery's own number.
+    /// The job; its number is also the delivery's.
     pub seq: Seq,
-    /// The job's id; also the delivery's own.
+    /// The job's id, which is also the delivery's.
     pub job: JobId,
-    /// Who may see it.
+    /// The tenant that may see it.
     pub tenant: Name,
-    /// Whom it goes to: see [`crate::job::Callback::host`]. Empty where that was not kept yet.
+    /// The receiver: see [`crate::job::Callback::host`].
     pub host: Arc<str>,
     /// Where it stands.
     pub state: DeliveryState,
@@ -31,23 +31,23 @@ pub struct DeliveryRow {
     pub next_at: Option<Wall>,
     /// When the job ended.
     pub created_at: Wall,
-    /// When it stopped waiting.
+    /// When it was delivered, failed or dropped.
     pub ended_at: Option<Wall>,
-    /// What the last try was answered with, if it was answered.
+    /// The HTTP status of the last try, if there was an answer.
     pub last_status: Option<u16>,
-    /// What was wrong with the last try, if something was.
+    /// The error of the last try, if there was one.
     pub last_error: Option<Box<str>>,
 }
 
-/// Where a delivery stands.
+/// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DeliveryState {
-    /// It is tried now or later.
+    /// It is being tried, or waits for its next try.
     Waiting = 0,
-    /// Somebody answered well.
+    /// The receiver accepted it.
     Delivered = 1,
-    /// It is not tried any more.
+    /// No try is left.
     Failed = 2,
     /// It was never tried: too many others waited.
     Dropped = 3,
@@ -58,7 +58,7 @@ impl DeliveryState {
     pub const ALL: [DeliveryState; 4] =
         [DeliveryState::Waiting, DeliveryState::Delivered, DeliveryState::Failed, DeliveryState::Dropped];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             DeliveryState::Waiting => "waiting",
@@ -68,9 +68,9 @@ impl DeliveryState {
         }
     }
 
-    /// The state that `word` names.
-    pub fn parse(word: &str) -> Option<DeliveryState> {
-        DeliveryState::ALL.into_iter().find(|state| state.as_str() == word)
+    /// The state with this name.
+    pub fn parse(name: &str) -> Option<DeliveryState> {
+        DeliveryState::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
     /// The code in stored rows.
@@ -101,25 +101,25 @@ pub struct DeliveryTry {
     pub at: Wall,
     /// How long it took.
     pub took: Span,
-    /// What it was answered with, if it was answered.
+    /// The HTTP status, if there was an answer.
     pub status: Option<u16>,
-    /// What was wrong with it, if something was.
+    /// The error, if there was one.
     pub error: Option<Box<str>>,
 }
 
-/// How a try ended, in the sender's words. What follows from it is the engine's decision.
+/// How a try ended, as the sender reports it. The engine decides what follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TryOutcome {
-    /// It was answered with this status.
+    /// The receiver answered with this status.
     Answered(u16),
-    /// Nobody answered; says why.
+    /// There was no answer; the text says why.
     Unanswered(Box<str>),
-    /// It must not be sent, now or ever; says why.
+    /// It must not be sent, now or ever; the text says why.
     NotAllowed(Box<str>),
 }
 
 impl TryOutcome {
-    /// The status that it was answered with.
+    /// The HTTP status, if there was an answer.
     pub fn status(&self) -> Option<u16> {
         match self {
             TryOutcome::Answered(status) => Some(*status),
@@ -127,17 +127,17 @@ impl TryOutcome {
         }
     }
 
-    /// True when the receiver has it.
+    /// True when the receiver accepted it.
     pub fn is_delivered(&self) -> bool {
         self.status().is_some_and(|status| (200..300).contains(&status))
     }
 
-    /// True when trying again cannot help: the receiver is gone for good, or must not be called.
+    /// True when another try cannot succeed: the receiver is gone for good, or must not be called.
     pub fn is_final(&self) -> bool {
         matches!(self, TryOutcome::Answered(410) | TryOutcome::NotAllowed(_))
     }
 
-    /// What was wrong, for people.
+    /// The error, for people.
     pub fn error(&self) -> Option<Box<str>> {
         match self {
             TryOutcome::Answered(_) if self.is_delivered() => None,

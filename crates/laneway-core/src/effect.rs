@@ -1,4 +1,4 @@
-//! What follows from a command: changes to make durable, events to keep, notices to give after the commit.
+//! The effects of a command: changes to store, events to keep, notices to send after the commit.
 
 use crate::command::LogLine;
 use crate::worker::ConnectionId;
@@ -8,24 +8,24 @@ use crate::{
     Seq, SessionRow, Span, TokenRecord, Wall,
 };
 
-/// What follows from one turn of the engine. Nothing of it may leave the house before all of it is durable.
+/// The effects of one batch of commands. None of them may be published before all of them are durable.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
     /// In order. The store makes them durable in one transaction.
     pub changes: Vec<Change>,
     /// In order of their numbers; durable in the same transaction.
     pub events: Vec<Event>,
-    /// Given after the commit, in order.
+    /// Sent after the commit, in order.
     pub notices: Vec<Notice>,
 }
 
 impl Effects {
-    /// True when there is nothing to make durable and nothing to tell.
+    /// True when there is nothing to store and nothing to send.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.events.is_empty() && self.notices.is_empty()
     }
 
-    /// Empties all three lists and keeps their room.
+    /// Empties all three lists and keeps their capacity.
     pub fn clear(&mut self) {
         self.changes.clear();
         self.events.clear();
@@ -33,14 +33,14 @@ impl Effects {
     }
 }
 
-/// One durable change. The store puts, gets and fences; it decides nothing.
+/// One durable change. The store puts, gets and fences; it makes no decisions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Insert a live job with its payload, and its idempotency key if it has one.
     JobCreated {
         /// The whole row.
         row: Box<JobRow>,
-        /// What the handler gets.
+        /// The payload for the handler.
         payload: Bytes,
     },
     /// A live job without an open attempt changed.
@@ -54,9 +54,9 @@ pub enum Change {
     AttemptOpened(OpenAttempt),
     /// The open attempt runs now. The fence must match.
     AttemptStarted(OpenAttempt),
-    /// The runner of the open attempt was told a longer lease. The fence must match.
+    /// The runner of the open attempt was granted a longer lease. The fence must match.
     LeaseExtended(OpenAttempt),
-    /// Another worker, or another process of it, holds the open attempt. The fence must match.
+    /// Another worker, or another process of the worker, has the open attempt. The fence must match.
     HolderChanged(OpenAttempt),
     /// The open attempt belongs to another connection of its worker: its lease epoch is one more than the stored row's, and
     /// the rest of the fence must match.
@@ -65,7 +65,7 @@ pub enum Change {
     AttemptClosed(Box<ClosedAttempt>),
     /// The job ended: it leaves the live jobs. An attempt that outlives it keeps its open row until it is closed.
     JobEnded(Box<JobEnd>),
-    /// Keep lines that an attempt wrote.
+    /// Store log lines of an attempt.
     LogAppended {
         /// The job.
         seq: Seq,
@@ -74,7 +74,7 @@ pub enum Change {
         /// The lines.
         lines: Vec<LogLine>,
     },
-    /// Forget ended jobs of a lane (with payload, attempts, logs and idempotency key), oldest first, `max` at most.
+    /// Delete ended jobs of a lane (with payload, attempts, logs and idempotency key), oldest first, `max` at most.
     JobsPruned {
         /// The lane.
         lane: Name,
@@ -85,53 +85,53 @@ pub enum Change {
         /// How many at most.
         max: u32,
     },
-    /// Forget events from before this time.
+    /// Delete events from before this time.
     EventsPruned {
         /// Only events from before this time.
         before: Wall,
     },
-    /// Keep the runtime's own settings bytes.
+    /// Store the runtime's own settings bytes.
     OverridesPut(Bytes),
-    /// Keep a token, new or changed.
+    /// Store a token, new or changed.
     TokenPut(Box<TokenRecord>),
-    /// Forget a token that has ended.
+    /// Delete a token that has ended.
     TokenForgotten(Name),
-    /// Remember the time up to which retention has counted.
+    /// Store the time up to which retention has counted.
     ClockSeen(Wall),
-    /// Keep what must be known of a session, new or changed.
+    /// Store a session's state, new or changed.
     SessionPut(Box<SessionRow>),
-    /// Nothing needs to be known of a session any more.
+    /// Delete a session's state: nothing of it needs to be remembered.
     SessionForgotten {
-        /// Whose it was.
+        /// The tenant of the session.
         tenant: Name,
         /// Its name.
         key: Name,
     },
-    /// Keep a schedule, new or changed by somebody.
+    /// Store a schedule, new or changed by a call.
     SchedulePut(Box<Schedule>),
-    /// A slot came or a run ended: the part of a schedule that changes by itself. It must be stored.
+    /// A slot came or a firing ended: the part of a schedule that changes by itself. The schedule must be stored.
     ScheduleMoved {
         /// The schedule.
         id: ScheduleId,
-        /// On or off.
+        /// Enabled or disabled.
         enabled: bool,
         /// Its state from now on.
         state: Box<ScheduleState>,
     },
-    /// Forget a schedule. Its log and its slots stay.
+    /// Delete a schedule. Its log and its slots stay.
     ScheduleRemoved(ScheduleId),
-    /// A slot came. There must be no other row for it: a slot comes once.
+    /// A slot came. There must be no other row for it, because each slot fires at most once.
     SlotFired {
         /// The schedule.
         schedule: ScheduleId,
         /// The slot.
         slot: Wall,
-        /// The job that it made; `None`: it passed without one.
+        /// The job that it created; `None`: the slot was skipped.
         job: Option<JobId>,
     },
-    /// Keep an entry of the run log.
+    /// Store an entry of the firing log.
     FiringLogged(Box<FiringLogEntry>),
-    /// Forget old entries of the run log, `max` at most, and slots that can never come again.
+    /// Delete old entries of the firing log, `max` at most, and slots that can never fire again.
     FiringLogPruned {
         /// Entries that ended before this time.
         ended_before: Wall,
@@ -142,18 +142,18 @@ pub enum Change {
         /// How many of each at most.
         max: u32,
     },
-    /// Keep a delivery, new or changed, unless its job is gone. A job whose delivery waits is not purged; another goes
-    /// with its delivery.
+    /// Store a delivery, new or changed, unless its job is deleted. A job whose delivery waits is not pruned; other
+    /// jobs are pruned together with their delivery.
     DeliveryPut(Box<DeliveryRow>),
-    /// Keep a try at a delivery, unless its job is gone.
+    /// Store a try at a delivery, unless its job is deleted.
     DeliveryTried(Box<DeliveryTry>),
-    /// Insert a run, with its idempotency key if it has one. Its jobs are created in the same turn.
+    /// Insert a run, with its idempotency key if it has one. Its jobs are created in the same batch.
     RunCreated(Box<RunRow>),
-    /// Keep what the client calls the whole of a run, with its first job, which must be stored. It goes with the run.
+    /// Store the definition of a run. Its first job must be stored. The definition is deleted together with the run.
     RunDefined {
         /// Its first job.
         first: Seq,
-        /// The client's own words.
+        /// The definition, in the client's own format.
         definition: Bytes,
     },
     /// A run's state changed. It must be stored.
@@ -165,10 +165,11 @@ pub enum Change {
         /// When its last member ended.
         finished_at: Option<Wall>,
     },
-    /// Keep the latest call of a node, new or answered. It goes with its run.
+    /// Store the latest call of a node, new or answered. It is deleted together with its run.
     CallPut(Box<CallRow>),
-    /// Forget ended runs of a lane with all their jobs, those that ended first first, until `max` jobs are gone or more.
-    /// Jobs of runs are forgotten in no other way. A run with a job that has an open attempt or is owed a delivery stays.
+    /// Delete ended runs of a lane with all their jobs, those that ended first first, until at least `max` jobs are
+    /// deleted. Jobs of runs are deleted in no other way. A run stays while one of its jobs has an open attempt or a
+    /// waiting delivery.
     RunsPruned {
         /// The lane.
         lane: Name,
@@ -181,12 +182,29 @@ pub enum Change {
     },
 }
 
-/// Something to tell after the commit.
+impl Change {
+    /// How many bytes the change carries that the engine does not look into: payloads, results, log lines, definitions.
+    pub fn opaque_len(&self) -> usize {
+        match self {
+            Change::JobCreated { payload, .. } => payload.len(),
+            Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
+            Change::CallPut(call) => {
+                [&call.result, &call.payload].into_iter().flatten().map(|bytes| bytes.len()).sum()
+            }
+            Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
+            Change::RunDefined { definition, .. } => definition.len(),
+            Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// Something to send after the commit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// Run this attempt.
     Offer(Offer),
-    /// This run must stop; say `Finish` when it has.
+    /// This attempt must stop. Its runner answers with `Finish` when it has.
     Stop {
         /// The job.
         seq: Seq,
@@ -194,18 +212,19 @@ pub enum Notice {
         fence: Fence,
         /// Where it runs.
         executor: Name,
-        /// For a worker's: the connection to tell. `None`: it has none just now.
+        /// For a worker's attempt: its connection. `None`: the worker is not connected.
         connection: Option<ConnectionId>,
         /// Which dispatch it was (see [`Offer::dispatch_seq`]).
         dispatch_seq: u64,
     },
-    /// Another connection has taken the place of this one; whatever it says changes nothing from now on.
+    /// Another connection replaces this one. Messages of this one change nothing from now on.
     Superseded(ConnectionId),
-    /// Somebody else wants to register under this connection's worker: see whether it still answers, and end it if not.
+    /// Another process wants to register under this connection's worker name. Check whether the worker still answers,
+    /// and close the connection if not.
     ProbeConnection(ConnectionId),
-    /// The worker of this connection is to take nothing new, to end what it runs, and to go.
+    /// The worker of this connection is to take no new tasks, to finish its running ones, and to disconnect.
     DrainConnection(ConnectionId),
-    /// Tell this attempt what its call was answered.
+    /// Send this attempt the answer to its call.
     Next {
         /// The job that called.
         seq: Seq,
@@ -213,28 +232,28 @@ pub enum Notice {
         fence: Fence,
         /// Where it runs.
         executor: Name,
-        /// For a worker's: the connection to tell. `None`: it has none just now.
+        /// For a worker's attempt: its connection. `None`: the worker is not connected.
         connection: Option<ConnectionId>,
         /// Which dispatch it was (see [`Offer::dispatch_seq`]).
         dispatch_seq: u64,
-        /// The caller's own name for the call.
+        /// The caller's name for the call.
         request: Name,
         /// The answer.
         answer: NextAnswer,
     },
-    /// Tell this news now; say `DeliveryTried` when that has ended.
+    /// Try to deliver this webhook now. The sender answers with `DeliveryTried`.
     Deliver {
-        /// The job whose end is told.
+        /// The job of the delivery.
         seq: Seq,
         /// Its id.
         job: JobId,
         /// The try: 1, 2, 3, … within the delivery.
         number: u32,
     },
-    /// A schedule made a job of a kind that no handler, target or worker offers. Given once for a tenant and a kind, until a
-    /// run of that kind starts.
+    /// A schedule created a job of a kind that no handler, target or worker offers. Sent once for a tenant and a
+    /// kind, until an attempt of that kind starts.
     Unserved {
-        /// Whose schedule it is.
+        /// The tenant of the schedule.
         tenant: Name,
         /// Its name.
         schedule: Name,
@@ -243,12 +262,12 @@ pub enum Notice {
     },
 }
 
-/// An attempt to run. The payload is read from the store after the commit.
+/// An attempt to run. The runtime reads the payload from the store after the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The job.
     pub seq: Seq,
-    /// The fence that every word about the attempt must carry.
+    /// The fence that every report about the attempt must carry.
     pub fence: Fence,
     /// Where to run it.
     pub executor: Name,
@@ -260,7 +279,7 @@ pub struct Offer {
     pub deadline: Option<Wall>,
     /// Which attempt of its run it is (see [`OpenAttempt::dispatch_seq`]).
     pub dispatch_seq: u64,
-    /// For a worker's: who is told. `None` for all other places.
+    /// For a worker's attempt: the worker. `None` for all other executors.
     pub to: Option<OfferTo>,
 }
 
@@ -269,12 +288,13 @@ pub struct Offer {
 pub struct OfferTo {
     /// Its connection.
     pub connection: ConnectionId,
-    /// Whose worker it is.
+    /// The tenant of the worker.
     pub tenant: Name,
     /// Its name.
     pub worker: Name,
-    /// How long the attempt lives without a sign of life.
+    /// How long the attempt lives without a heartbeat.
     pub lease: Span,
-    /// True: it was offered before, over another connection. Who runs it already only says so again.
+    /// True: it was offered before, over another connection. A worker that already runs it only acknowledges it
+    /// again.
     pub again: bool,
 }

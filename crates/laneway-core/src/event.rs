@@ -1,4 +1,4 @@
-//! An event: one numbered line of the durable trail.
+//! An event: one numbered entry of the event log.
 //!
 //! Events feed the live stream, the audit list and a job's history. Each event of a job names the job's event before
 //! it, so that a history can be walked back without an index.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::{Failure, JobId, Name, Reason, Seq, Wall};
 
-/// One numbered line of the trail.
+/// One numbered entry of the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// 1, 2, 3, … without gaps.
@@ -16,22 +16,22 @@ pub struct Event {
     pub at: Wall,
     /// What happened.
     pub kind: EventKind,
-    /// Whose it is. `None`: the server's own.
+    /// The tenant. `None`: the event is about the server.
     pub tenant: Option<Name>,
     /// The job it is about, if it is about one.
     pub job: Option<JobLine>,
-    /// Who caused it by a call: a token's id, or a part of the house. `None`: time or a runner did.
+    /// The caller that caused it: a token's id, or a part of the server. `None`: time or a runner caused it.
     pub actor: Option<Name>,
-    /// The call that caused it.
+    /// The request that caused it.
     pub request: Option<Name>,
-    /// A short text for people: what was changed, what was rejected.
+    /// A short text for people, such as what was changed or rejected.
     pub detail: Option<Box<str>>,
 }
 
 /// The part of an event that is about a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobLine {
-    /// The job's number inside the house.
+    /// The job's number inside the server.
     pub seq: Seq,
     /// The job's id.
     pub id: JobId,
@@ -41,17 +41,17 @@ pub struct JobLine {
     pub lane: Name,
     /// Its agent.
     pub agent: Name,
-    /// The attempt it is about; 0 before the first.
+    /// The attempt that it is about; 0 before the first.
     pub attempt: u32,
-    /// Why.
+    /// The reason.
     pub reason: Option<Reason>,
     /// Number of the job's event before this one; 0 for its first.
     pub previous: u64,
-    /// What went wrong, for a job that failed, is tried again after a failure, or was rejected.
+    /// The failure of a job that failed, is retried or was rejected.
     pub error: Option<Box<ErrorLine>>,
 }
 
-/// What went wrong, as an event carries it. The job and its attempts have the whole failure.
+/// The short form of a failure, for events. The job and its attempts have the complete failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorLine {
     /// A stable code for programs.
@@ -61,7 +61,7 @@ pub struct ErrorLine {
 }
 
 impl ErrorLine {
-    /// Most bytes of a message. Events stay in memory for those who follow, so a longer message is cut.
+    /// Most bytes of a message. Recent events stay in memory for subscribers, so a longer message is cut.
     pub const MESSAGE_BYTES_MAX: usize = 512;
 
     /// The short form of a failure.
@@ -69,7 +69,7 @@ impl ErrorLine {
         let message = match failure.message.len() <= ErrorLine::MESSAGE_BYTES_MAX {
             true => failure.message.clone(),
             false => {
-                // Room for the ellipsis, which has three bytes.
+                // The ellipsis has three bytes.
                 let whole = |&at: &usize| failure.message.is_char_boundary(at);
                 let cut = (0..=ErrorLine::MESSAGE_BYTES_MAX - 3).rev().find(whole).unwrap_or(0);
                 format!("{}…", &failure.message[..cut]).into()
@@ -85,27 +85,27 @@ impl ErrorLine {
 pub enum EventKind {
     /// A job was admitted.
     JobSubmitted = 0,
-    /// A job may start: its time came, or it was given back or lost and waits again.
+    /// A job may start: its time came, or its attempt was handed back or lost.
     JobQueued = 1,
     /// An attempt was opened and offered to a worker.
     JobAssigned = 2,
-    /// An attempt runs.
+    /// An attempt started to run.
     JobStarted = 3,
-    /// An attempt failed; the job is tried again after a backoff.
+    /// An attempt failed; the job is retried after a backoff.
     JobRetrying = 4,
-    /// The job ended well.
+    /// The job succeeded.
     JobSucceeded = 5,
-    /// The job ended badly.
+    /// The job failed.
     JobFailed = 6,
     /// The job was canceled.
     JobCanceled = 7,
-    /// The job was rejected and the rejection kept.
+    /// The job was rejected, and the rejection was recorded.
     JobRejected = 8,
-    /// A run that outlived its job's end, or was told to stop, has ended; its gates are free.
+    /// An attempt that was stopped, or whose job had ended before, has ended; its slots are free.
     AttemptReleased = 9,
     /// Settings changed.
     ConfigChanged = 10,
-    /// A token was made.
+    /// A token was created.
     TokenCreated = 11,
     /// A token was revoked.
     TokenRevoked = 12,
@@ -113,33 +113,33 @@ pub enum EventKind {
     DrainBegan = 13,
     /// A call that would change something was rejected.
     CallRejected = 14,
-    /// A call was not allowed.
+    /// A call was denied.
     CallDenied = 15,
-    /// A call that changed something else than a job or a setting.
+    /// A call changed something other than a job or a setting.
     CallDone = 16,
-    /// A schedule was made.
+    /// A schedule was created.
     ScheduleCreated = 17,
     /// A schedule was changed.
     ScheduleUpdated = 18,
     /// A schedule was deleted.
     ScheduleDeleted = 19,
-    /// A schedule was switched on or off.
+    /// A schedule was enabled or disabled.
     ScheduleToggled = 20,
-    /// A schedule made a job: for a slot, or because somebody asked for a run.
+    /// A schedule created a job: for a slot, or for a manual fire.
     ScheduleFired = 21,
-    /// A run of a schedule has ended, or a slot passed without one.
+    /// A firing has ended, or a slot was skipped.
     ScheduleFiringEnded = 22,
-    /// A message is to go out by a channel, or an empty one is to clear its signs. The detail says which.
+    /// An outbound message, or an empty one that clears typing indicators. The detail says which.
     Outbound = 23,
-    /// A waiting job waits for a time again: nobody took it, or its hours are over.
+    /// A waiting job waits for a time again: no worker claimed it, or its hours are over.
     JobDeferred = 24,
-    /// A waiting job's deadline is near: it goes ahead of others.
+    /// A waiting job's deadline is near: it was boosted.
     JobBoosted = 25,
-    /// The machine has no room for a waiting job, or is not quiet enough.
+    /// The machine has no capacity for a waiting job, or is not quiet enough.
     JobDenied = 26,
     /// A run was admitted.
     RunSubmitted = 27,
-    /// A run's first job started, or ended before it could.
+    /// The first attempt of a run started, or one of its jobs ended before that.
     RunStarted = 28,
     /// All jobs of a run have ended, and it succeeded.
     RunSucceeded = 29,
@@ -147,25 +147,25 @@ pub enum EventKind {
     RunFailed = 30,
     /// All jobs of a run were canceled.
     RunCanceled = 31,
-    /// A called node of a run has answered, and waits to be called again.
+    /// A called node of a run has answered, and can be called again.
     JobReturned = 32,
     /// A worker has registered. The detail names it, as in all events about workers.
     WorkerConnected = 33,
-    /// A worker has registered again while its older connection was still there; that one is out.
+    /// A worker has registered again while its older connection was open; the older one is closed.
     WorkerSuperseded = 34,
     /// A worker has missed two heartbeats.
     WorkerDegraded = 35,
-    /// A worker has missed three heartbeats: it gets nothing new.
+    /// A worker has missed three heartbeats: it gets no new tasks.
     WorkerLost = 36,
-    /// A worker takes nothing new: somebody said so, it said so itself, or it is too full.
+    /// A worker takes no new tasks: an operator or the worker drained it, or its memory or disk is too full.
     WorkerDrained = 37,
-    /// A worker has had no free slot for long.
+    /// A worker has had no free slot for a long time.
     WorkerSaturated = 38,
     /// A worker's connection is gone.
     WorkerDisconnected = 39,
-    /// A worker serves other lanes from now on: somebody said so.
+    /// An operator changed the lanes that a worker serves.
     WorkerRebound = 40,
-    /// The wall clock ran ahead of the time that was seen to pass. The detail says how far.
+    /// The wall clock jumped ahead of the time that passed. The detail says how far.
     ClockJumped = 41,
 }
 
@@ -216,7 +216,7 @@ impl EventKind {
         EventKind::ClockJumped,
     ];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             EventKind::JobSubmitted => "job.submitted",

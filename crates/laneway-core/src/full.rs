@@ -1,8 +1,9 @@
-//! A full queue: whose it is and how full, kept with a recorded rejection so that every surface can say it in its own words.
+//! A full queue: its scope, and how full it is. Stored with a recorded rejection, so that every API can describe it
+//! in its own format.
 
 use crate::Bytes;
 
-/// Whose queue is full. In the order in which caps are checked.
+/// The scope of a queue limit, in the order in which limits are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CapScope {
     /// The whole server's.
@@ -16,10 +17,10 @@ pub enum CapScope {
 }
 
 impl CapScope {
-    /// Every scope, in the order in which caps are checked.
+    /// Every scope, in the order in which limits are checked.
     pub const ALL: [CapScope; 4] = [CapScope::Server, CapScope::Lane, CapScope::Tenant, CapScope::Agent];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             CapScope::Server => "server",
@@ -29,7 +30,7 @@ impl CapScope {
         }
     }
 
-    /// The setting that is its cap.
+    /// The setting that limits it.
     pub fn setting(self) -> &'static str {
         match self {
             CapScope::Server => "server: limits.queued_max",
@@ -40,26 +41,26 @@ impl CapScope {
     }
 }
 
-/// A full queue, in figures.
+/// A full queue, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// Whose queue.
+    /// The scope of the limit.
     pub scope: CapScope,
     /// Jobs that wait in it.
     pub waiting: u32,
-    /// Jobs that may wait in it.
+    /// Most jobs that may wait in it.
     pub cap: u32,
 }
 
 impl Full {
-    /// The figures as a failure's detail: one fixed text, which surfaces may show as it is.
+    /// The numbers as a failure's detail: one fixed text, which APIs may show as it is.
     pub fn to_detail(self) -> Bytes {
         let Full { scope, waiting, cap } = self;
         let text = format!("{{\"scope\":\"{}\",\"waiting\":{waiting},\"cap\":{cap}}}", scope.as_str());
         Bytes::from(text.into_bytes())
     }
 
-    /// The figures of a detail that [`Full::to_detail`] made.
+    /// The numbers of a detail that [`Full::to_detail`] wrote.
     pub fn from_detail(detail: &[u8]) -> Option<Full> {
         let text = std::str::from_utf8(detail).ok()?;
         let rest = text.strip_prefix("{\"scope\":\"")?.strip_suffix('}')?;

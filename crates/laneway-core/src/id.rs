@@ -1,31 +1,31 @@
-//! Numbers that stand for jobs, attempts, schedules and runs.
+//! The ids of jobs, attempts, schedules and runs.
 
 use std::fmt;
 
-/// Names a job for the outside: a time-ordered UUID (version 7).
+/// The public id of a job: a time-ordered UUID (version 7).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u128);
 
-/// Names one attempt: 128 random bits, so that a late word about another attempt cannot pass for this one.
+/// The id of an attempt: 128 random bits, so that a late report about another attempt cannot pass for one about this.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId(pub u128);
 
-/// Names a job inside the house: 1, 2, 3, … in the order of submission. The integer key of its rows.
+/// The number of a job inside the server: 1, 2, 3, … in the order of submission. The integer key of its rows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Seq(pub u64);
 
-/// Names a schedule: a time-ordered UUID (version 7), written `sch_0190a5b0-…`.
+/// The id of a schedule: a time-ordered UUID (version 7), written `sch_0190a5b0-…`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleId(pub u128);
 
-/// Names a run: a time-ordered UUID (version 7), written `run_0190a5b0-…`.
+/// The id of a run: a time-ordered UUID (version 7), written `run_0190a5b0-…`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub u128);
 
-/// What the text of a run's id begins with.
+/// The prefix of a run's id.
 const RUN_PREFIX: &str = "run_";
 
-/// What the text of a schedule's id begins with.
+/// The prefix of a schedule's id.
 const SCHEDULE_PREFIX: &str = "sch_";
 
 impl ScheduleId {

@@ -1,4 +1,4 @@
-//! A job: what was asked for, what is stored of it, and how it ended.
+//! A job: its spec, its stored row, and its end.
 
 pub mod session;
 pub mod state;
@@ -14,35 +14,35 @@ use crate::{
     AttemptId, Bytes, Failure, JobId, MemberOf, Name, Placement, RetryPolicy, ScheduleRef, Seq, Span, Wall,
 };
 
-/// Most keys a job may hold at once.
+/// Most keys that a job may hold at once.
 pub const KEYS_MAX: usize = 8;
-/// Most tags a job may carry.
+/// Most tags of a job.
 pub const TAGS_MAX: usize = 16;
-/// Longest address of a callback in bytes.
+/// Longest URL of a callback in bytes.
 pub const CALLBACK_URL_LEN_MAX: usize = 2_048;
 
-/// What a submitter asks for. A spec that exists is admissible in form; whether there is room is the engine's answer.
+/// The spec of a job. Its form is valid; whether a queue has space for the job is the engine's decision.
 ///
 /// `None` means: take the default of the kind, then of the server (see [`crate::Settings`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
-    /// Who may see the job.
+    /// The tenant that may see the job.
     pub tenant: Name,
-    /// What sort of work it is; selects the handler and the defaults.
+    /// The type of work. Selects the handler and the defaults.
     pub kind: Name,
-    /// The party whose fair share and limits it counts against.
+    /// The agent whose fair share and limits it counts against.
     pub agent: Name,
-    /// The pool it runs in. An unknown lane means `main`, unless the submission asks for one that exists.
+    /// The lane it runs in. An unknown lane means `main`, unless the submission is strict about lanes.
     pub lane: Name,
     /// Jobs of one session run in order.
     pub session: Option<Session>,
-    /// Named resources it needs while it runs, at most [`KEYS_MAX`].
+    /// Named resources that it holds while it runs, at most [`KEYS_MAX`].
     pub keys: Vec<Key>,
-    /// Lower runs sooner.
+    /// A lower number runs sooner.
     pub priority: i32,
-    /// Not started before this time.
+    /// It does not start before this time.
     pub not_before: Option<Wall>,
-    /// Neither started nor running after this time.
+    /// It neither starts nor runs after this time.
     pub deadline: Option<Wall>,
     /// How long it may wait before its first start, counted from when it may first start.
     pub queue_timeout: Option<Span>,
@@ -52,17 +52,17 @@ pub struct JobSpec {
     pub retry: Option<RetryPolicy>,
     /// Makes a repeated submit return the first job.
     pub idempotency: Option<IdempotencyKey>,
-    /// The ended job that this one tries again by hand.
+    /// The ended job that this one retries by hand.
     pub retry_of: Option<JobId>,
-    /// Free labels for people and lists, at most [`TAGS_MAX`].
+    /// Free labels for people and for lists, at most [`TAGS_MAX`].
     pub tags: Vec<Name>,
-    /// The schedule that made it.
+    /// The schedule that created it.
     pub schedule: Option<ScheduleRef>,
-    /// Who is told of the job's end.
+    /// Receives a webhook when the job has ended.
     pub callback: Option<Callback>,
     /// What it requests of the machine.
     pub capacity: CapacityRequest,
-    /// The run that it is a member of, and which node of it.
+    /// The run that it is a member of, and its node.
     pub member: Option<Box<MemberOf>>,
     /// What it requires of the worker that runs it. Boxed, because few jobs have constraints.
     pub placement: Option<Box<Placement>>,
@@ -100,26 +100,26 @@ impl JobSpec {
     }
 }
 
-/// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again
-/// before every call; the engine only keeps it.
+/// The receiver of a job's webhook. Whether the URL may be called is checked before there is a spec, and again before
+/// every call. The engine only stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
-    /// The address, at most [`CALLBACK_URL_LEN_MAX`] bytes.
+    /// The URL, at most [`CALLBACK_URL_LEN_MAX`] bytes.
     pub url: Box<str>,
-    /// What the news looks like: the name of a format that the runtime knows.
+    /// The format of the webhook: a name that the runtime knows.
     pub format: Name,
 }
 
 impl Callback {
-    /// Host and port of the address, in lower case: what is called too often is called too often whatever the path. Good
-    /// enough to tell receivers apart; whether the address may be called is nobody's decision here.
+    /// Host and port of the URL, in lower case. Limits for receivers count by it, whatever the path. It only distinguishes
+    /// receivers; it does not decide whether the URL may be called.
     pub fn host(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-        let executor = authority.rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
-        let (host, port) = match executor.rsplit_once(':') {
+        let address = authority.rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
+        let (host, port) = match address.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => (host, port),
-            _ => (executor.as_str(), ""),
+            _ => (address.as_str(), ""),
         };
         let port = match port {
             "" if scheme.eq_ignore_ascii_case("http") => "80",
@@ -133,13 +133,13 @@ impl Callback {
 /// A named resource: `profile` = `p1`. Its limit is set per name (see [`crate::Settings::keys`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// What sort of resource.
+    /// The name of the resource, such as `profile`.
     pub name: Name,
     /// Which one, unique within its tenant.
     pub value: Name,
 }
 
-/// A client's own name for a submit, with the digest of what it asked for.
+/// The client's key for a submit, with the digest of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
     /// The client's key, unique within its tenant.
@@ -148,30 +148,30 @@ pub struct IdempotencyKey {
     pub digest: [u8; 32],
 }
 
-/// A job as stored: written once at submit; only `status` changes while it lives.
+/// A job as stored. Written once, at submit; only `status` changes while it is live.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRow {
-    /// Its number inside the house.
+    /// Its number inside the server.
     pub seq: Seq,
-    /// Its name for the outside.
+    /// Its public id.
     pub id: JobId,
-    /// What was asked for, with every default filled in (`timeout`, `retry`, … are all `Some` where a default exists).
+    /// The spec, with every default filled in (`timeout`, `retry`, … are all `Some` where a default exists).
     pub spec: JobSpec,
     /// Length of the payload in bytes.
     pub payload_len: u32,
     /// When it was submitted.
     pub created_at: Wall,
-    /// Engine time for ordering: never goes back, kept over retries. In milliseconds.
+    /// Engine time for ordering, in milliseconds. It never goes back, and is kept over retries.
     pub rank_time: u64,
-    /// Who submitted it: a token's id, or a part of the house.
+    /// The submitter: a token's id, or a part of the server.
     pub submitted_by: Name,
-    /// How many jobs waited in its lane right after it was admitted, itself included. 0: that was not kept.
+    /// How many jobs waited in its lane right after it was admitted, itself included. 0: not recorded.
     pub position: u32,
     /// The part that changes.
     pub status: JobStatus,
 }
 
-/// What changes of a live job while no attempt is open. An open attempt overrides `state`.
+/// The part of a live job that changes while no attempt is open. An open attempt overrides `state`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
     /// [`JobState::Scheduled`] or [`JobState::Queued`].
@@ -184,20 +184,20 @@ pub struct JobStatus {
     pub failures: u32,
     /// Attempts that were lost.
     pub losses: u32,
-    /// Times it was set aside for workers and nobody took it.
+    /// Reservations that no worker claimed, and dispatches that a worker rejected.
     pub rejections: u32,
-    /// True once its deadline is near: it goes ahead of others.
+    /// True once its deadline is near: it is boosted.
     pub near_deadline: bool,
-    /// Times that the machine had no capacity for it while it waited, as recorded in its events.
+    /// Denials for lack of machine capacity while it waited, as recorded in its events.
     pub denials: u32,
-    /// After a denial: when the next one is recorded at the earliest. It may start sooner.
+    /// After a denial: the next one is recorded no sooner. The job may start sooner.
     pub denied_until: Option<Wall>,
     /// Number of the job's latest event; each event names the one before it.
     pub last_event: u64,
 }
 
 impl JobStatus {
-    /// The status of a job that nothing has happened to yet.
+    /// The status of a new job.
     pub fn new(state: JobState, wake_at: Option<Wall>) -> JobStatus {
         JobStatus {
             state,
@@ -214,18 +214,18 @@ impl JobStatus {
     }
 }
 
-/// How a job ended: written once.
+/// The end of a job. Written once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobEnd {
     /// The job.
     pub seq: Seq,
     /// Its terminal state.
     pub state: JobState,
-    /// Why it ended so.
+    /// Why it ended in that state.
     pub reason: Reason,
-    /// What the last failure was, where there was one.
+    /// The last failure, if there was one.
     pub error: Option<Failure>,
-    /// What the handler gave back.
+    /// The result of the handler.
     pub result: Option<Bytes>,
     /// The attempt that ended it, if one was open.
     pub attempt_id: Option<AttemptId>,
@@ -241,6 +241,6 @@ pub struct JobEnd {
     pub losses: u32,
     /// Number of its last event.
     pub last_event: u64,
-    /// The job that runs in its place, for one that ended as [`Reason::Merged`].
+    /// For a job that ended as [`Reason::Merged`]: the job that runs for it.
     pub merged_into: Option<MergedInto>,
 }

@@ -1,29 +1,30 @@
-//! Leases: the time-bound right of a worker to run an attempt, for lanes whose workers ask for work.
+//! Leases: the time-limited right of a worker to run an attempt, for lanes of pull workers.
 //!
-//! Only words live here; how they are answered is in `engine/leases/claim.rs` and `engine/leases/by_id.rs`.
+//! This file has the types. `engine/leases/claim.rs` and `engine/leases/by_id.rs` have the behaviour.
 
 use crate::capacity::QuietState;
 use crate::{AttemptId, Fence, JobId, JobState, Name, Outcome, Seq, Span, Submission, Wall};
 
 /// Most kinds that one claim may name.
 pub const CLAIM_KINDS_MAX: usize = 64;
-/// Decisions that are remembered for people.
+/// Most decisions that are kept in memory.
 pub const DECISIONS_MAX: usize = 1_000;
 
-/// How the jobs of a lane get to who runs them.
+/// How jobs of a lane get to their runners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Dispatch {
-    /// The place that offers a job's kind is told.
+    /// The server sends them to the executor of their kind.
     Push = 0,
-    /// Workers ask. A job that may start is set aside for them, with all that it needs, until somebody takes it.
+    /// Pull workers claim them. A job that may start is reserved, with its limits and units taken, until a worker
+    /// claims it.
     Reserve = 1,
-    /// Workers ask. A job waits until somebody takes it.
+    /// Pull workers claim them. A job waits until a worker claims it.
     Claim = 2,
 }
 
 impl Dispatch {
-    /// Every way, in the order of their codes.
+    /// Every variant, in the order of their codes.
     pub const ALL: [Dispatch; 3] = [Dispatch::Push, Dispatch::Reserve, Dispatch::Claim];
 
     /// The name that users see.
@@ -36,25 +37,25 @@ impl Dispatch {
     }
 }
 
-/// What becomes of a job whose worker went silent.
+/// What happens to a job whose worker stopped sending heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostPolicy {
-    /// It waits again, unless it was lost too often.
+    /// It is queued again, unless it was lost too often.
     Requeue,
-    /// It has failed.
+    /// It fails.
     Fail,
 }
 
-/// How a lane whose workers ask for work treats them.
+/// The settings of a lane for pull workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullSettings {
-    /// How its jobs get to who runs them.
+    /// How its jobs get to their runners.
     pub dispatch: Dispatch,
-    /// How long a remote attempt of the lane lives without a heartbeat. `None`: as on the whole server.
+    /// How long an attempt of the lane lives without a heartbeat. `None`: the server's setting.
     pub lease: Option<Span>,
-    /// How long a job is set aside for workers before it waits again.
+    /// How long a job stays reserved before it waits again.
     pub reservation_timeout: Span,
-    /// What becomes of a job whose worker went silent.
+    /// What happens to a job whose worker stopped sending heartbeats.
     pub on_lease_lost: LostPolicy,
 }
 
@@ -70,29 +71,29 @@ impl Default for PullSettings {
 }
 
 impl PullSettings {
-    /// Do workers ask for the jobs of the lane?
+    /// True for a lane of pull workers.
     pub fn is_pull(&self) -> bool {
         self.dispatch != Dispatch::Push
     }
 }
 
-/// Who holds an attempt.
+/// The worker that has an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The worker.
     pub worker: Name,
-    /// Its process, if it said so.
+    /// The id of its process, if it reported one.
     pub pid: Option<u32>,
     /// For a worker with a connection: the boot id of its process, if it has one.
     pub boot: Option<Name>,
 }
 
-/// A worker asks for the next job that suits it.
+/// A worker claims the next job that fits it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// Whose jobs.
+    /// The tenant of the jobs.
     pub tenant: Name,
-    /// The lane, one whose workers ask.
+    /// The lane, one of pull workers.
     pub lane: Name,
     /// Only jobs of this agent.
     pub agent: Option<Name>,
@@ -100,72 +101,72 @@ pub struct Claim {
     pub kinds: Vec<Name>,
     /// Only jobs that cost no more.
     pub max_cost: Option<u32>,
-    /// Who asks.
+    /// The worker.
     pub holder: Holder,
-    /// True: it runs from now on. False: the worker says so later (its first heartbeat does).
+    /// True: the attempt runs from now on. False: the worker's first heartbeat starts it.
     pub start: bool,
-    /// The token by which it is asked for, if it is by one. A token that has ended gets nothing: a call that waited for
-    /// long may have outlived it.
+    /// The token of the call, if there is one. A token that has ended gets no job: it may have ended while the call
+    /// waited.
     pub token: Option<Name>,
 }
 
-/// A worker asks to run one job now, or not at all.
+/// A worker requests to run one job now, or not at all.
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
-    /// What for.
+    /// The job.
     pub what: LeaseFor,
-    /// Who asks.
+    /// The worker.
     pub holder: Holder,
 }
 
-/// What a lease is asked for.
+/// The job of a lease request.
 #[derive(Clone, Debug)]
 pub enum LeaseFor {
-    /// A job that does not exist yet. It is made if it can start now; else nothing is kept.
+    /// A new job. It is created if it can start now; otherwise nothing is stored.
     New(Box<Submission>),
-    /// A job that waits, or is set aside for workers.
+    /// A job that waits or is reserved.
     Job {
-        /// Whose job it must be. `None`: any tenant's.
+        /// The tenant that the job must belong to. `None`: any.
         tenant: Option<Name>,
         /// The job.
         job: JobId,
     },
 }
 
-/// What a worker (or, for a revoke, an operator) says about an attempt, by the attempt's id alone.
+/// A report of a worker about an attempt, or a revocation by an operator. The attempt is named by its id alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeaseMessage {
     /// The attempt.
     pub lease: AttemptId,
-    /// Whose job it must be. `None`: any tenant's.
+    /// The tenant that the job must belong to. `None`: any.
     pub tenant: Option<Name>,
-    /// Who says so; must be its holder. `None`: an operator, or somebody whose place the attempt is.
+    /// The worker, which must have the attempt. `None`: an operator, or the executor of the attempt.
     pub worker: Option<Name>,
-    /// Its process, if it says so.
+    /// The id of its process, if it reports one.
     pub pid: Option<u32>,
-    /// What is said.
+    /// The report.
     pub update: LeaseUpdate,
 }
 
-/// What is said about an attempt.
+/// A report about an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaseUpdate {
-    /// It runs or still runs; its lease starts anew.
+    /// It runs, or still runs. Its lease starts anew.
     Alive,
-    /// It has something to tell; its lease does not start anew.
+    /// It has progress or logs to report. Its lease does not start anew.
     Report,
     /// It has ended.
     Ended(Outcome),
-    /// It must end: its job has failed, for this reason.
+    /// It must end, and its job fails for this reason.
     Revoke(Box<str>),
 }
 
-/// A lease that was given.
+/// A granted lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
     /// The job's number.
     pub seq: Seq,
-    /// The fence that every word about the attempt must carry. The attempt's id is the lease's.
+    /// The fence that every report about the attempt must carry. The attempt's id is the id of the lease.
     pub fence: Fence,
     /// The job's kind.
     pub kind: Name,
@@ -175,35 +176,35 @@ pub struct Grant {
     pub cost: u32,
     /// Assigned, or running already.
     pub state: JobState,
-    /// Within which it must be heard of.
+    /// The time within which the worker must send a heartbeat.
     pub lease: Span,
     /// How long it may run.
     pub timeout: Span,
     /// When the job's deadline passes.
     pub deadline: Option<Wall>,
-    /// True when this worker held it already.
+    /// True when this worker had it already.
     pub again: bool,
 }
 
-/// Why no lease was given. Nothing changed.
+/// Why no lease was granted. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Why.
+    /// The reason.
     pub reason: DenyReason,
-    /// When asking again may help.
+    /// When another request may succeed.
     pub retry_after: Span,
 }
 
-/// Why no lease was given, with figures.
+/// Why no lease was granted, with numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DenyReason {
     /// The server is stopping.
     Draining,
-    /// Storage is low: only what runs goes on.
+    /// Storage is low: only running attempts continue.
     StorageLow,
     /// The lane is paused.
     Paused,
-    /// As many attempts are open as may be, in the lane or on the server.
+    /// The lane or the server has as many open attempts as it may.
     MaxLeases {
         /// Most at once.
         limit: u32,
@@ -213,9 +214,9 @@ pub enum DenyReason {
         /// Most at once.
         limit: u32,
     },
-    /// The tenant or the kind has as many open attempts as it may, or a key is taken.
+    /// The tenant or the kind has as many open attempts as it may, or a key is in use.
     Full,
-    /// The machine is in a panic.
+    /// The machine is overloaded.
     Panic,
     /// The machine is not quiet enough.
     NotQuiet {
@@ -226,37 +227,37 @@ pub enum DenyReason {
     NoCapacity {
         /// The busy rating.
         busy: u8,
-        /// Units that may be held at it.
+        /// Units that may be in use at this rating.
         usable: u32,
-        /// Units that are held.
+        /// Units in use.
         used: u32,
     },
-    /// It needs more units than are free.
+    /// It costs more units than are free.
     NeedsMore {
-        /// What it needs.
+        /// Units that it costs.
         needed: u32,
-        /// What is free.
+        /// Units that are free.
         free: u32,
     },
-    /// Units are kept for a job that was overtaken too often.
+    /// The free units are reserved for a job that was bypassed too often.
     Reserved,
-    /// It costs more than the worker wants to run.
+    /// It costs more than the worker accepts.
     TooBig {
         /// What it costs.
         cost: u32,
     },
-    /// It may be run only by a worker that holds nothing else.
+    /// Only a worker that runs nothing else may run it.
     Unique,
-    /// Its time has not come.
+    /// Its time has not come yet.
     NotYet,
     /// Another worker has it.
     Taken,
-    /// Nothing that suits waits.
+    /// No job that fits waits.
     NothingEligible,
 }
 
 impl DenyReason {
-    /// Every word that [`DenyReason::word`] gives.
+    /// Every name that [`DenyReason::as_str`] returns.
     pub const NAMES: [&'static str; 16] = [
         "draining",
         "storage_low",
@@ -276,7 +277,7 @@ impl DenyReason {
         "nothing_eligible",
     ];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(&self) -> &'static str {
         match self {
             DenyReason::Draining => "draining",
@@ -298,7 +299,7 @@ impl DenyReason {
         }
     }
 
-    /// When asking again may help: soon where units come and go, later where the machine must calm down.
+    /// When another request may succeed: soon where units are freed often, later where the load must fall first.
     pub fn retry_after(&self) -> Span {
         match self {
             DenyReason::NoCapacity { .. } | DenyReason::NothingEligible => Span(1_500),
@@ -324,23 +325,23 @@ impl From<DenyReason> for Denial {
     }
 }
 
-/// One answer to a worker that asked, or one start of a job with needs: for people, not kept over a restart.
+/// One answer to a pull worker, or one start of a job with a capacity request. For people; not kept over a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// When.
     pub at: Wall,
-    /// Whose.
+    /// The tenant.
     pub tenant: Name,
-    /// Whose job, as far as that is known.
+    /// The agent of the job, if it is known.
     pub agent: Option<Name>,
     /// The lane.
     pub lane: Name,
     /// The job, if there is one.
     pub job: Option<JobId>,
-    /// Who asked, if somebody did.
+    /// The worker that requested the lease, if one did.
     pub worker: Option<Name>,
     /// Units.
     pub cost: u32,
-    /// `None`: admitted. Else why not.
+    /// `None`: admitted. Otherwise why not.
     pub denied: Option<DenyReason>,
 }

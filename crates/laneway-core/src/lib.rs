@@ -1,9 +1,9 @@
 //! The engine of Laneway: commands and time in, effects out.
 //!
-//! This crate decides everything: who is admitted, who runs next, what a late word is worth, when to try again. It does
-//! no I/O, reads no clock, draws no randomness of its own and starts no thread, so that the same commands at the same
-//! times give the same effects, byte for byte. It does not store, send or parse anything: that is the work of
-//! `laneway-store`, `laneway-runtime` and the crates above them.
+//! This crate makes every decision: which jobs are admitted, which one runs next, what a late report changes, when to
+//! try again. It does no I/O, reads no clock, draws no randomness of its own and starts no thread, so that the same
+//! commands at the same times have the same effects, byte for byte. It does not store, send or parse anything. That
+//! is the work of `laneway-store`, `laneway-runtime` and the crates above them.
 
 pub mod attempt;
 pub mod call;
@@ -66,5 +66,5 @@ pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};
 pub use worker::{ConnectionId, Placement, Task, TasksKept, WorkerOffer, WorkerSettings};
 
-/// Opaque bytes that ride with a change: payloads, results, error details. The engine sees their length only.
+/// Opaque bytes of a change: payloads, results, error details. The engine sees only their length.
 pub type Bytes = std::sync::Arc<[u8]>;

@@ -1,7 +1,7 @@
 //! Names that users give to things: tenants, kinds, agents, lanes, sessions, keys, tags.
 //!
-//! A `Name` that exists is short and printable. What else a surface demands of a name (the native API is stricter than
-//! some dialects) is checked there, not here.
+//! A `Name` that exists is short and printable. APIs check further rules (the native API is stricter than some
+//! dialects).
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -61,7 +61,7 @@ impl Name {
     }
 }
 
-/// Lets a set of names be asked for a text.
+/// Lets a set of names be searched by a text.
 impl Borrow<str> for Name {
     fn borrow(&self) -> &str {
         &self.0

@@ -1,6 +1,6 @@
 //! The known name that a mistyped one was probably meant to be.
 
-/// No name that somebody mistypes is longer; beyond this, comparing is wasted work.
+/// No mistyped name is longer. Beyond this length, a comparison is wasted work.
 const LEN_MAX: usize = 64;
 
 /// The one of `known` that is nearest to `text`, if it is near enough to be meant. Of two that are equally near, the first

@@ -1,7 +1,7 @@
-//! Questions to the live engine, and their answers.
+//! Queries of the live engine, and their answers.
 //!
-//! Both are plain data: a question can be kept, logged or sent to another machine. [`Engine::query`] answers all of them
-//! and changes nothing. Whatever lives in the store is no matter of these questions.
+//! Both are plain data: a query can be stored, logged or sent to another machine. [`Engine::query`] answers all of
+//! them and changes nothing. Queries do not read the store.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::time::{Now, Span, Wall};
 use crate::worker::WorkerView;
 
-/// A question. A `tenant` of `None` means every tenant.
+/// A query. A `tenant` of `None` means every tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
     /// Nothing. The answer shows that every earlier command has been applied.
@@ -130,7 +130,7 @@ pub enum Query {
         /// Its name.
         name: Name,
     },
-    /// Schedules in the order in which they were made.
+    /// Schedules in the order of their creation.
     Schedules {
         /// Of this tenant.
         tenant: Option<Name>,

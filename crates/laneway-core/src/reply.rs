@@ -1,4 +1,4 @@
-//! What the engine answers to a command. A rejection is an answer, not an error.
+//! The answers of the engine to commands. A rejection is an answer, not an error.
 
 use std::fmt;
 
@@ -12,7 +12,8 @@ use crate::{Full, JobId, JobState, Name, RunState, RunSubmitted, Schedule, Seq, 
 pub enum Reply {
     /// The job is admitted (or was before: `existing`).
     Submitted(Submitted),
-    /// One answer for each item, in order. For an atomic batch that was rejected, every item says why or `batch_rejected`.
+    /// One answer for each item, in order. For a rejected atomic batch, every item has its rejection or
+    /// `batch_rejected`.
     Batch(Vec<Result<Submitted, Rejection>>),
     /// Not done, and nothing changed.
     Rejected(Rejection),
@@ -29,14 +30,14 @@ pub enum Reply {
     SessionStopped(SessionStopped),
     /// No live job (or token, or open run) of that name is there for this tenant. The store may know an ended one.
     NotFound,
-    /// The word about an attempt came too late or is not its runner's: stop. Nothing of what it says is taken; the end of
-    /// a run that was told to stop frees its gates all the same.
+    /// The report about an attempt came too late, or its fence is wrong: the runner must stop. The report changes
+    /// nothing, except that the end of a stopped attempt frees its slots.
     Stale,
-    /// The attempt goes on; it must be heard of again within `lease`.
+    /// The attempt continues. Its runner must report again within `lease`.
     Alive {
         /// From now.
         lease: Span,
-        /// True: the run is asked to stop. One that has not begun must not begin: its time may be over.
+        /// True: the attempt must stop. One that has not begun must not begin, because its time may be over.
         stop: bool,
     },
     /// The run is admitted (or was before).
@@ -54,7 +55,7 @@ pub enum Reply {
     NextAnswered(crate::NextAnswer),
     /// The schedule as it is stored now; for a deleted one, as it was.
     Schedule(Box<Schedule>),
-    /// What became of a run by hand.
+    /// The outcome of a manual fire.
     ScheduleFiredByHand {
         /// True: there is a job.
         fired: bool,
@@ -63,9 +64,9 @@ pub enum Reply {
         /// The job.
         job: Option<JobId>,
     },
-    /// The lease is given.
+    /// The lease is granted.
     Granted(Box<Grant>),
-    /// No lease is given, and nothing changed.
+    /// No lease is granted, and nothing changed.
     Denied(Denial),
     /// The attempt is another worker's. Nothing changed.
     NotYours,
@@ -73,14 +74,14 @@ pub enum Reply {
     Registered(Box<Registered>),
     /// This very result was taken before. Nothing changed.
     Duplicate,
-    /// The job was never dispatched under this number: what was dispatched before is missing. Nothing changed.
+    /// The job was never dispatched under this number. Nothing changed.
     Gap,
 }
 
 /// Which jobs of a session ended. All counts are zero when there was none.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct SessionStopped {
-    /// Jobs that ran and are told to stop, those that ran longest first; at most [`SessionStopped::LISTED_MAX`].
+    /// Jobs that ran and are being stopped, those that ran longest first; at most [`SessionStopped::LISTED_MAX`].
     pub running: Vec<JobId>,
     /// Jobs that waited, in their order; at most [`SessionStopped::LISTED_MAX`].
     pub waiting: Vec<JobId>,
@@ -100,41 +101,41 @@ impl SessionStopped {
 /// An admitted job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submitted {
-    /// Its number inside the house; 0 for an `existing` one.
+    /// Its number inside the server; 0 for an `existing` one.
     pub seq: Seq,
     /// Its id.
     pub job: JobId,
-    /// True when an equal submit made it earlier.
+    /// True when an equal submit created it earlier.
     pub existing: bool,
     /// Its state when it was admitted.
     pub state: JobState,
-    /// The lane it really runs in.
+    /// The lane in which it actually runs.
     pub lane: Name,
     /// When it was admitted.
     pub created_at: Wall,
     /// How many jobs waited in its lane right then, itself included; 0 for an `existing` one.
     pub waiting: u32,
-    /// False: nothing that is there now runs its kind, so it waits until something does.
+    /// False: no executor or worker runs its kind now, so it waits until one does.
     pub served: bool,
 }
 
 /// Why something was not done. Nothing changed, except that a rejected job may have been recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// A stable word for programs.
+    /// A stable code for programs.
     pub code: RejectionCode,
     /// A sentence for people that names the field or limit and the remedy.
     pub message: Box<str>,
-    /// When asking again may help.
+    /// When another call may succeed.
     pub retry_after: Option<Span>,
-    /// For a full queue: whose, and how full.
+    /// For a full queue: its scope, and how full it is.
     pub full: Option<Full>,
-    /// The job that keeps the rejection, where the submission asked for one and its lane had room for it.
+    /// The job that records the rejection, where the submission requested a record and the lane had space for it.
     pub recorded: Option<JobId>,
 }
 
 impl Rejection {
-    /// A rejection that asking again does not mend.
+    /// A rejection that does not depend on time.
     pub fn new(code: RejectionCode, message: impl Into<Box<str>>) -> Rejection {
         Rejection { code, message: message.into(), retry_after: None, full: None, recorded: None }
     }
@@ -149,9 +150,9 @@ pub enum RejectionCode {
     IdempotencyMismatch,
     /// The deadline has passed, or comes before `not_before`.
     DeadlinePast,
-    /// Nobody offers the kind, and `strict_kinds` is on.
+    /// No executor or worker offers the kind, and `strict_kinds` is on.
     UnknownKind,
-    /// There is no such lane, and the submission asks for one that exists.
+    /// There is no such lane, and the submission is strict about lanes.
     UnknownLane,
     /// The server is stopping.
     Draining,
@@ -159,7 +160,7 @@ pub enum RejectionCode {
     StorageLow,
     /// Another item of the atomic batch was rejected.
     BatchRejected,
-    /// A part of the command cannot be: too many keys, a kind that another place offers, ….
+    /// A part of the command is invalid: too many keys, a kind that another executor offers, ….
     Invalid,
     /// Too many tokens or schedules.
     TooMany,
@@ -167,7 +168,7 @@ pub enum RejectionCode {
     SessionFull,
     /// The job was sent before its session was stopped.
     Stale,
-    /// A schedule would never run: its time has passed, or its expression names no date that comes.
+    /// A schedule would never fire: its time has passed, or its expression names no future date.
     NoFutureRun,
     /// The tenant has a schedule of that name already, or a worker of that name that answers.
     NameTaken,
@@ -176,7 +177,7 @@ pub enum RejectionCode {
 }
 
 impl RejectionCode {
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             RejectionCode::QueueFull => "queue_full",

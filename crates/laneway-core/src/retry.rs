@@ -41,7 +41,7 @@ impl Backoff {
     /// The default: `min(1 s × 2ⁿ + U(0, 1 s), 60 s)`.
     pub const STANDARD: Backoff =
         Backoff { base: Span::secs(1), factor: 2, max: Span::secs(60), jitter: Jitter::Add(Span::secs(1)) };
-    /// For runs of schedules: `min(2 s × 2ⁿ, 30 s) ± 25 %`, at most 30 s.
+    /// For jobs of schedules: `min(2 s × 2ⁿ, 30 s) ± 25 %`, at most 30 s.
     pub const CRON: Backoff =
         Backoff { base: Span::secs(2), factor: 2, max: Span::secs(30), jitter: Jitter::Percent(25) };
 
@@ -76,7 +76,7 @@ impl Backoff {
 }
 
 impl RetryPolicy {
-    /// For runs of schedules: three retries, three losses, waits of about 2, 4 and 8 seconds.
+    /// For jobs of schedules: three retries, three losses, waits of about 2, 4 and 8 seconds.
     pub const CRON: RetryPolicy = RetryPolicy { retries_max: 3, losses_max: 3, backoff: Backoff::CRON };
 }
 

@@ -1,8 +1,8 @@
-//! A run: jobs that depend on one another, asked for in one call, rolled up and ended as one.
+//! A run: jobs that depend on one another, submitted in one call and ended together.
 //!
-//! A run has nodes; each node is one job, its member. Which node waits for which is kept with the members themselves, so
-//! that what a run does next follows from the states of its members and from nothing else. The engine knows no payloads:
-//! how results become parameters (`bindings`) is kept here and carried out by the runtime.
+//! A run has nodes. Each node is one job, its member. The members themselves store which node waits for which, so
+//! that the next step of a run follows from the states of its members alone. The engine knows no payloads: the
+//! `bindings` are stored here, and the runtime applies them.
 
 use std::fmt;
 
@@ -16,18 +16,18 @@ pub const BINDINGS_MAX: usize = 64;
 /// Longest pointer of a binding in bytes.
 pub const POINTER_LEN_MAX: usize = 512;
 
-/// What a submitter asks for beside the nodes.
+/// The spec of a run, without its nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
-    /// Who may see the run. All its jobs are this tenant's.
+    /// The tenant that may see the run. All its jobs belong to it.
     pub tenant: Name,
-    /// What people call it.
+    /// Its name for people.
     pub name: Option<Name>,
-    /// The lane whose retention it is kept by. Its jobs may run in others.
+    /// The lane whose retention applies. Its jobs may run in others.
     pub lane: Name,
-    /// What a failed node means for the others.
+    /// The policy for the other nodes when one fails.
     pub failure: FailurePolicy,
-    /// The client that asked, by a name of its own choice; lists and streams can be cut to it.
+    /// The client, by a name of its own choice. Lists and streams can filter by it.
     pub client: Option<Name>,
     /// Makes a repeated submit return the first run.
     pub idempotency: Option<IdempotencyKey>,
@@ -50,7 +50,7 @@ impl RunSpec {
     }
 }
 
-/// What a failed node means for the others.
+/// The policy for the other nodes when one fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum FailurePolicy {
@@ -65,7 +65,7 @@ impl FailurePolicy {
     /// Every policy, in the order of their codes.
     pub const ALL: [FailurePolicy; 2] = [FailurePolicy::Stop, FailurePolicy::Continue];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             FailurePolicy::Stop => "stop",
@@ -73,9 +73,9 @@ impl FailurePolicy {
         }
     }
 
-    /// The policy that `word` names.
-    pub fn parse(word: &str) -> Option<FailurePolicy> {
-        FailurePolicy::ALL.into_iter().find(|policy| policy.as_str() == word)
+    /// The policy with this name.
+    pub fn parse(name: &str) -> Option<FailurePolicy> {
+        FailurePolicy::ALL.into_iter().find(|policy| policy.as_str() == name)
     }
 
     /// The code in stored rows.
@@ -89,7 +89,7 @@ impl FailurePolicy {
     }
 }
 
-/// Where a run stands: rolled up from the states of its members.
+/// The state of a run, from the states of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RunState {
@@ -110,8 +110,8 @@ impl RunState {
     pub const ALL: [RunState; 5] =
         [RunState::Queued, RunState::Running, RunState::Succeeded, RunState::Failed, RunState::Canceled];
 
-    /// Rolls up the members: for each, how it ended (if it has) and whether it was ever started. `canceled`: somebody
-    /// canceled the run as one.
+    /// Rolls up the members: for each, how it ended (if it has) and whether it was ever started. `canceled`: a call
+    /// canceled the run as a whole.
     pub fn roll_up(members: impl Iterator<Item = (Option<JobState>, bool)>, canceled: bool) -> RunState {
         let (mut open, mut touched, mut failed, mut kept) = (false, false, false, false);
         for (ended, started) in members {
@@ -134,7 +134,7 @@ impl RunState {
         matches!(self, RunState::Succeeded | RunState::Failed | RunState::Canceled)
     }
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             RunState::Queued => "queued",
@@ -145,9 +145,9 @@ impl RunState {
         }
     }
 
-    /// The state that `word` names.
-    pub fn parse(word: &str) -> Option<RunState> {
-        RunState::ALL.into_iter().find(|state| state.as_str() == word)
+    /// The state with this name.
+    pub fn parse(name: &str) -> Option<RunState> {
+        RunState::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
     /// The code in stored rows.
@@ -170,15 +170,15 @@ impl fmt::Display for RunState {
 /// A run to admit: all of it or nothing.
 #[derive(Clone, Debug)]
 pub struct RunSubmission {
-    /// What is asked for.
+    /// The spec.
     pub spec: RunSpec,
     /// The nodes, in order.
     pub members: Vec<Member>,
-    /// What the client itself calls the whole of it, in its own form: kept with the run and given back, never read.
+    /// The definition of the run in the client's own format. Stored with the run and returned, never read.
     pub definition: Option<crate::Bytes>,
-    /// Who asks.
+    /// The caller.
     pub origin: Origin,
-    /// What the store knows of the spec's idempotency key; the loop looks it up before the engine is asked.
+    /// What the spec's idempotency key stands for; the loop looks it up before it applies the command.
     pub prior: Option<PriorRun>,
     /// True: a node whose lane does not exist is rejected. False: it runs in `main`.
     pub strict_lanes: bool,
@@ -192,15 +192,15 @@ pub struct Member {
     /// The job. Its `member` is filled in by the engine; sessions, schedules and keys of its own for a repeated submit
     /// are not for members.
     pub spec: JobSpec,
-    /// What the handler gets, before bindings.
+    /// The payload for the handler, before bindings.
     pub payload: crate::Bytes,
     /// Nodes that must have ended well before it may start.
     pub depends_on: Vec<Name>,
     /// Where parts of its payload come from.
     pub bindings: Vec<Binding>,
-    /// Its place in a middleware chain.
+    /// Its position in a middleware chain.
     pub chain: Option<Chain>,
-    /// True for a group: it runs nothing, and succeeds when all nodes in it have. No handler gets its payload.
+    /// True for a group: it runs nothing, and succeeds when all its nodes have. No handler gets its payload.
     pub group: bool,
     /// The group that it is in. It starts when the group may, and ends no later.
     pub within: Option<Name>,
@@ -251,19 +251,19 @@ pub struct Binding {
     pub target: Box<str>,
 }
 
-/// What a job knows of the run that it is a member of. Written once, with the job.
+/// The membership of a job in a run. Written once, with the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberOf {
     /// The run.
     pub run: RunId,
     /// The node that the job is.
     pub node: Name,
-    /// Nodes that must have ended well before it may start. The outermost middleware of a chain waits for what any node of
-    /// the chain was to wait for; the others wait for it, and to be called.
+    /// Nodes that must have ended well before it may start. The outermost middleware of a chain has the dependencies of
+    /// all nodes of the chain; the others wait for it, and to be called.
     pub depends_on: Vec<Name>,
     /// Where parts of its payload come from.
     pub bindings: Vec<Binding>,
-    /// Its place in a middleware chain.
+    /// Its position in a middleware chain.
     pub chain: Option<Chain>,
     /// True for a group. Then it depends on all nodes in it, unless it starts when it is called.
     pub group: bool,
@@ -271,12 +271,12 @@ pub struct MemberOf {
     pub within: Option<Name>,
 }
 
-/// The run that an idempotency key stands for already.
+/// The earlier run of an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorRun {
     /// The run.
     pub run: RunId,
-    /// Digest of the request that made it.
+    /// Digest of the request that created it.
     pub digest: [u8; 32],
 }
 
@@ -288,13 +288,13 @@ pub struct RunRow {
     pub first: Seq,
     /// Its name for the outside.
     pub id: RunId,
-    /// What was asked for.
+    /// The spec.
     pub spec: RunSpec,
     /// The nodes, in order.
     pub nodes: Vec<Name>,
     /// When it was submitted.
     pub created_at: Wall,
-    /// Who submitted it: a token's id, or a part of the house.
+    /// The submitter: a token's id, or a part of the server.
     pub submitted_by: Name,
     /// Where it stands.
     pub state: RunState,
@@ -331,7 +331,7 @@ pub struct EndedMember {
 }
 
 impl EndedMember {
-    /// What is kept of `end`.
+    /// The part of `end` that is kept.
     pub fn of(job: JobId, end: &JobEnd) -> EndedMember {
         EndedMember {
             seq: end.seq,
@@ -348,7 +348,7 @@ impl EndedMember {
 pub struct RunSubmitted {
     /// Its id.
     pub run: RunId,
-    /// True when an equal submit made it earlier.
+    /// True when an equal submit created it earlier.
     pub existing: bool,
     /// Its jobs, in the order of its nodes; empty for an `existing` one.
     pub jobs: Vec<JobId>,
@@ -356,12 +356,12 @@ pub struct RunSubmitted {
     pub state: RunState,
 }
 
-/// The detail of an event about a run: which one, and what it is called.
+/// The detail of an event about a run: its id and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLine {
     /// The run.
     pub id: RunId,
-    /// What people call it.
+    /// Its name for people.
     pub name: Option<Name>,
 }
 

@@ -1,9 +1,8 @@
-//! A schedule: makes jobs at a time, in an interval, or by a cron expression.
+//! A schedule: creates jobs at a time, in an interval, or by a cron expression.
 //!
-//! A schedule is a template of a job and a timing. Each moment that the timing names is a **slot**; a slot makes at most
-//! one job, whatever crashes. When slots lie is in `schedule/timing.rs` (and `schedule/cron.rs`), what is kept of runs in
-//! `schedule/firing_log.rs`, what the engine does with all of that in `engine/schedules/commands.rs`. What users read about it is
-//! `docs/schedules.md`.
+//! A schedule has a template of a job and a timing. Each moment of the timing is a **slot**; a slot creates at most one job,
+//! also after a crash. `schedule/timing.rs` and `schedule/cron.rs` compute slots, `schedule/firing_log.rs` has the log, and
+//! `engine/schedules/` the behaviour. The page for users is `docs/schedules.md`.
 
 mod cron;
 mod firing_log;
@@ -23,69 +22,72 @@ pub const NOTE_BYTES_MAX: usize = 8 * 1024;
 pub const CATCH_UP_MAX: u32 = 10_000;
 /// Longest jitter: a slot must not be spread beyond its day.
 pub const JITTER_MAX: Span = Span::hours(24);
-/// Most runs that a preview shows.
+/// Most slots that a preview shows.
 pub const PREVIEW_MAX: usize = 1_000;
-/// Stands in the session key of a new schedule's template for the schedule's own id, which nobody knows before it is made.
+/// Stands for the schedule's own id in the session key of a new schedule's template, because a new schedule has no id
+/// yet.
 pub const SCHEDULE_SELF: &str = "{schedule}";
-/// How many entries of the run log stay in memory.
+/// How many entries of the firing log stay in memory.
 pub const RECENT_FIRINGS_MAX: usize = 200;
 
-/// What is asked of a schedule.
+/// The spec of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleSpec {
-    /// Who may see it.
+    /// The tenant that may see it.
     pub tenant: Name,
     /// Its name, unique within its tenant.
     pub name: Name,
     /// When its slots are.
     pub timing: Timing,
-    /// What each slot makes. Its tenant is the schedule's; times, idempotency key, `retry_of` and `schedule` are left out.
+    /// The job of each slot. Its tenant is the schedule's; times, idempotency key, `retry_of` and `schedule` are left
+    /// out.
     pub job: JobSpec,
-    /// What the handler gets, at most [`PAYLOAD_BYTES_MAX`].
+    /// The payload for the handler, at most [`PAYLOAD_BYTES_MAX`].
     pub payload: Bytes,
-    /// False: no slot comes.
+    /// False: no slot fires.
     pub enabled: bool,
-    /// True: it is deleted once its run has ended. `None`: true for [`Timing::At`], false for others. Stored: always `Some`.
+    /// True: it is deleted once a firing has ended. `None`: true for [`Timing::At`], false for others. Stored: always
+    /// `Some`.
     pub delete_after_run: Option<bool>,
-    /// What becomes of slots that passed while nobody was there.
+    /// The policy for slots that passed while the server was down.
     pub catch_up: CatchUp,
-    /// What a slot does that finds an earlier run still going.
+    /// The policy for a slot that comes while an earlier firing is active.
     pub overlap: Overlap,
     /// Jobs start up to this much after their slot, each slot by an amount of its own. 0 = on time.
     pub jitter: Span,
-    /// Bytes that a surface keeps with it, at most [`NOTE_BYTES_MAX`]. The engine does not look into them.
+    /// Bytes that an API keeps with it, at most [`NOTE_BYTES_MAX`]. The engine does not look into them.
     pub note: Bytes,
-    /// Whose it is, in the words of a surface.
+    /// The owner, by a name that an API chooses.
     pub owner: Option<Name>,
 }
 
-/// What becomes of slots that passed while nobody was there.
+/// The policy for slots that passed while the server was down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CatchUp {
     /// They are skipped; the next slot is the first one after now.
     #[default]
     Skip,
-    /// The newest of them runs, the others are skipped.
+    /// The newest of them fires, the others are skipped.
     Latest,
-    /// Each of them runs, oldest first; where there are more than `max`, the newest `max`.
+    /// Each of them fires, oldest first; where there are more than `max`, the newest `max`.
     All {
         /// How many at most, 1 to [`CATCH_UP_MAX`].
         max: u32,
     },
 }
 
-/// What a slot does that finds an earlier run of its schedule still going.
+/// The policy for a slot that comes while an earlier firing of its schedule is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Overlap {
     /// It is skipped.
     #[default]
     Skip = 0,
-    /// It runs beside it.
+    /// It fires beside the active one.
     Allow = 1,
-    /// It runs when the other one has ended; at most one slot waits so, further ones are skipped.
+    /// It fires when the active one has ended. At most one slot waits in this way; further ones are skipped.
     Queue = 2,
-    /// The other one is canceled; when it has really ended, the slot runs.
+    /// The active one is canceled. The slot fires when it has really ended.
     CancelRunning = 3,
 }
 
@@ -94,43 +96,44 @@ pub enum Overlap {
 pub struct Schedule {
     /// Its name for the outside.
     pub id: ScheduleId,
-    /// What was asked for, with every default filled in.
+    /// The spec, with every default filled in.
     pub spec: ScheduleSpec,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Wall,
-    /// When somebody changed it last.
+    /// When a call last changed it.
     pub updated_at: Wall,
     /// The part that changes by itself.
     pub state: ScheduleState,
 }
 
-/// What changes of a schedule when slots come and runs end.
+/// The part of a schedule that changes when slots come and firings end.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ScheduleState {
     /// The next slot. `None`: none will come.
     pub next_at: Option<Wall>,
-    /// The latest slot that came; no slot up to this one ever comes again, whatever the clock says.
+    /// The latest slot. No slot up to this one fires again, whatever the clock says.
     pub last_slot: Option<Wall>,
-    /// A slot that waits for a run to end (see [`Overlap`]).
+    /// A slot that waits for a firing to end (see [`Overlap`]).
     pub waiting_slot: Option<Wall>,
-    /// When its latest run ended.
+    /// When its latest firing ended.
     pub last_ended_at: Option<Wall>,
-    /// How its latest run stands or ended.
+    /// The status of its latest firing.
     pub last_status: Option<FiringStatus>,
-    /// What went wrong in its latest run, if something did.
+    /// The error of its latest firing, if there was one.
     pub last_error: Option<Box<str>>,
-    /// How many jobs it made.
+    /// How many jobs it created.
     pub firings: u64,
 }
 
-/// What is to be changed of a schedule; `None` keeps what is there.
+/// Changes of a schedule; `None` keeps a field.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct SchedulePatch {
-    /// What the patch was made from. Where the schedule is another by now, nothing changes and the answer is `Stale`.
+    /// The spec that the patch was made from. Where the schedule has changed since, nothing changes and the answer is
+    /// `Stale`.
     pub made_from: Option<Box<ScheduleSpec>>,
     /// A new name.
     pub name: Option<Name>,
-    /// A new timing. Left-out parts (a zone, an anchor) are kept where the timing stays of its sort.
+    /// A new timing. Missing parts (a zone, an anchor) are kept where the timing stays of its kind.
     pub timing: Option<Timing>,
     /// A new template.
     pub job: Option<Box<JobSpec>>,
@@ -138,55 +141,56 @@ pub struct SchedulePatch {
     pub payload: Option<Bytes>,
     /// On or off.
     pub enabled: Option<bool>,
-    /// Deleted after its run, or not. Where the sort of the timing changes and this says nothing, the new sort's default.
+    /// Deleted after a firing, or not. Where the kind of the timing changes and this is missing, the default of the
+    /// new kind.
     pub delete_after_run: Option<bool>,
     /// A new policy for missed slots.
     pub catch_up: Option<CatchUp>,
-    /// A new policy for slots that meet a run.
+    /// A new policy for overlapping slots.
     pub overlap: Option<Overlap>,
     /// A new jitter.
     pub jitter: Option<Span>,
     /// A new note.
     pub note: Option<Bytes>,
-    /// A new owner; `Some(None)`: nobody.
+    /// A new owner; `Some(None)`: none.
     pub owner: Option<Option<Name>>,
 }
 
-/// Names the schedule and the slot that made a job.
+/// The schedule and the slot that created a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleRef {
     /// The schedule. It may be gone by now.
     pub id: ScheduleId,
-    /// Its name when the job was made.
+    /// Its name when the job was created.
     pub name: Name,
-    /// The slot; for a run by hand, when it was asked for.
+    /// The slot; of a manual fire, the time of the call.
     pub slot: Wall,
-    /// True: somebody asked for this run. It stands for no slot.
+    /// True for a manual fire, which stands for no slot.
     pub by_hand: bool,
 }
 
-/// How a run by hand is asked for.
+/// When a manual fire happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FireMode {
-    /// Now, whatever the timing says.
+    /// Always.
     Force,
-    /// Only if a slot has come that was not looked at yet.
+    /// Only if a slot has come that was not processed yet.
     Due,
 }
 
-/// Why a run by hand did not happen.
+/// Why a manual fire did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFired {
     /// No slot has come.
     NotDue,
-    /// A run of the schedule has not ended.
+    /// A firing of the schedule has not ended.
     AlreadyRunning,
-    /// A run of the schedule has not started: its job waits.
+    /// A firing of the schedule has not started: its job waits.
     AlreadyQueued,
 }
 
 impl NotFired {
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             NotFired::NotDue => "not_due",
@@ -215,7 +219,7 @@ impl ScheduleSpec {
         }
     }
 
-    /// True when it is deleted once its run has ended.
+    /// True when it is deleted once a firing has ended.
     pub fn deletes_itself(&self) -> bool {
         self.delete_after_run.unwrap_or_else(|| self.timing.is_one_shot())
     }
@@ -225,7 +229,7 @@ impl CatchUp {
     /// Every slot, as far as 100 of them are behind.
     pub const ALL: CatchUp = CatchUp::All { max: 100 };
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             CatchUp::Skip => "skip",
@@ -239,7 +243,7 @@ impl Overlap {
     /// Every policy, in the order of their codes.
     pub const ALL: [Overlap; 4] = [Overlap::Skip, Overlap::Allow, Overlap::Queue, Overlap::CancelRunning];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             Overlap::Skip => "skip",
@@ -249,9 +253,9 @@ impl Overlap {
         }
     }
 
-    /// The policy that `word` names.
-    pub fn parse(word: &str) -> Option<Overlap> {
-        Overlap::ALL.into_iter().find(|overlap| overlap.as_str() == word)
+    /// The policy with this name.
+    pub fn parse(name: &str) -> Option<Overlap> {
+        Overlap::ALL.into_iter().find(|overlap| overlap.as_str() == name)
     }
 
     /// The code in stored rows.

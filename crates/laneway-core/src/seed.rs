@@ -1,7 +1,8 @@
-//! What ids and jitter are drawn from: a secret of 256 bits that the caller gives at boot.
+//! The source of ids and jitter: a secret of 256 bits that the caller gives at boot.
 //!
-//! Whoever knows an attempt's id may report about that attempt, so ids must not be guessable from other ids. Core has no
-//! randomness of its own: the runtime asks the operating system, simulator and tests make a seed of a number.
+//! A caller that knows an attempt's id may report about that attempt, so ids must not be guessable from other ids.
+//! Core has no randomness of its own: the runtime asks the operating system, and the simulator and tests make a seed
+//! of a number.
 
 use std::fmt;
 
@@ -29,7 +30,7 @@ impl Seed {
     }
 }
 
-/// For simulations and tests, which are to be repeated: whoever guesses the number knows every id.
+/// For simulations and tests, which must be repeatable. Anyone who guesses the number knows every id.
 impl From<u64> for Seed {
     fn from(number: u64) -> Seed {
         let mut secret = [0; 32];

@@ -26,29 +26,29 @@ pub struct Settings {
     pub queued_max: u32,
     /// Most attempts that may be open on the whole server.
     pub running_max: u32,
-    /// True: a job whose kind nobody offers and no setting names is rejected. False: it waits.
+    /// True: a job whose kind no executor offers and no setting names is rejected. False: it waits.
     pub strict_kinds: bool,
     /// How long a worker's attempt lives without a heartbeat.
     pub lease: Span,
-    /// How long a worker may take to say that it runs what it was offered.
+    /// How long a worker may take to acknowledge a task.
     pub ack_timeout: Span,
-    /// How long a stopped run may take to end before its attempt is closed without it.
+    /// How long a stopped attempt may take to end before it is closed without a report.
     pub stop_grace: Span,
     /// How long an idempotency key is remembered after its job ended.
     pub idempotency_window: Span,
     /// How long events are kept.
     pub event_retention: Span,
-    /// How long one attempt may run, where neither job nor kind say.
+    /// How long one attempt may run, where neither job nor kind have a value.
     pub timeout: Span,
-    /// How long a job may wait, where neither job nor kind say.
+    /// How long a job may wait, where neither job nor kind have a value.
     pub queue_timeout: Option<Span>,
-    /// What happens after failures and losses, where neither job nor kind say.
+    /// The retry policy, where neither job nor kind have one.
     pub retry: RetryPolicy,
-    /// The longest time that a runner may ask for before the next attempt (see [`crate::Failure::retry_after`]).
+    /// The longest time that a runner may request before the next attempt (see [`crate::Failure::retry_after`]).
     pub retry_after_max: Span,
     /// The lanes. `main` is added where it is missing.
     pub lanes: BTreeMap<Name, LaneSettings>,
-    /// Lanes that figures leave out until they have had a job.
+    /// Lanes that statistics leave out until they have had a job.
     pub shown_once_used: BTreeSet<Name>,
     /// Kinds with settings of their own.
     pub kinds: BTreeMap<Name, KindSettings>,
@@ -64,21 +64,21 @@ pub struct Settings {
     pub key_default: u32,
     /// Percent of every queue that tenants share which is reserved for the known tenants in equal parts.
     pub reserved_percent: u8,
-    /// What holds for schedules.
+    /// Settings of schedules.
     pub schedules: ScheduleSettings,
-    /// How the news of ended jobs is told.
+    /// Settings of webhook deliveries.
     pub webhooks: WebhookSettings,
     /// How much the machine can take.
     pub capacity: CapacitySettings,
-    /// How big runs may be.
+    /// Limits of runs.
     pub runs: RunSettings,
-    /// What holds for workers that are told what to run.
+    /// Settings of push workers.
     pub workers: WorkerSettings,
-    /// What messages of a conversation ask of their session where they do not say. Read by those who make the jobs.
+    /// The defaults of sessions for messages of a conversation. The APIs that create the jobs read them.
     pub chat: ChatSettings,
 }
 
-/// How big runs may be. A run is admitted and canceled in one commit, so it has bounds.
+/// Limits of runs. A run is admitted and canceled in one commit, so its size is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSettings {
     /// Most nodes of one run.
@@ -116,24 +116,25 @@ pub struct ScheduleSettings {
     pub bytes_max: u64,
     /// The time zone of expressions that name none. An IANA name.
     pub zone: Name,
-    /// A slot that is looked at later than this was missed.
+    /// A slot that is processed later than this was missed.
     pub late_max: Span,
-    /// How long one attempt may run, where neither template nor kind say.
+    /// How long one attempt may run, where neither template nor kind have a value.
     pub timeout: Span,
-    /// What happens after failures and losses, where neither template nor kind say.
+    /// The retry policy, where neither template nor kind have one.
     pub retry: RetryPolicy,
-    /// How long the row of a slot is kept. Nothing needs it once its schedule has moved on: it is a second lock.
+    /// How long the row of a slot is kept. It is a second safeguard: a schedule never goes back to an earlier slot
+    /// anyway.
     pub slot_retention: Span,
-    /// How long entries of the run log are kept.
+    /// How long entries of the firing log are kept.
     pub firing_log_retention: Span,
-    /// Most entries of the run log that are kept of one schedule.
+    /// Most entries of the firing log that are kept of one schedule.
     pub firing_log_max: u32,
 }
 
-/// How the news of ended jobs is told.
+/// Settings of webhook deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Most deliveries that wait; the news beyond is dropped, and that is recorded.
+    /// Most deliveries that wait; further ones are dropped, and that is recorded.
     pub pending_max: u32,
     /// Most of these of one tenant.
     pub pending_per_tenant_max: u32,
@@ -169,30 +170,30 @@ pub struct LaneSettings {
     pub running_max: u32,
     /// Most attempts of one agent that may be open in the lane.
     pub running_per_agent_max: u32,
-    /// Whose turn it is.
+    /// The order between its jobs.
     pub order: LaneOrder,
-    /// One level of priority is worth this much waiting time. `None`: strict, priority goes before age always.
+    /// One level of priority is worth this much waiting time. `None`: priority always goes before age.
     pub aging_step: Option<Span>,
     /// True: nothing starts in the lane.
     pub paused: bool,
     /// How long ended jobs are kept.
     pub retention: Span,
-    /// What becomes of waiting jobs when the server stops.
+    /// What happens to waiting jobs when the server stops.
     pub on_shutdown: ShutdownPolicy,
-    /// For a lane whose workers ask for work: how they are treated.
+    /// The settings for pull workers.
     pub pull: PullSettings,
 }
 
-/// Whose turn it is in a lane.
+/// The order between the jobs of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneOrder {
     /// The agent with the fewest open attempts for its weight, then the one served longest ago; its best job.
     Fair,
-    /// The best job, whoever asked for it.
+    /// The best job of any agent.
     Priority,
 }
 
-/// What becomes of waiting jobs when the server stops.
+/// What happens to waiting jobs when the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownPolicy {
     /// They are still there after the next start.
@@ -201,7 +202,7 @@ pub enum ShutdownPolicy {
     Cancel,
 }
 
-/// What a kind says for its jobs.
+/// The defaults of a kind for its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KindSettings {
     /// Most attempts of the kind that may be open.
@@ -223,12 +224,12 @@ pub struct TenantSettings {
     pub running_max: u32,
 }
 
-/// What is known of an agent.
+/// The settings of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSettings {
     /// Its share of a lane's open attempts, against 1 for others. At least 1.
     pub weight: u32,
-    /// The only hours in which its jobs start, where they say nothing themselves.
+    /// The only hours in which its jobs start, where the jobs have none.
     pub hours: Option<Hours>,
 }
 

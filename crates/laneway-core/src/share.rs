@@ -1,6 +1,6 @@
 //! How a pool that several parties use is shared: a party may take one more while it has fewer than are still free.
 //!
-//! One party alone gets half of the pool, two greedy ones a third each, and so on; whoever comes next always finds as much
+//! One party alone gets half of the pool, two greedy ones a third each, and so on. The next party always finds as much
 //! free as the greediest has. Nothing is reserved for parties that are not there, and nothing has to be taken back. (In
 //! switches this is known as a dynamic threshold.)
 

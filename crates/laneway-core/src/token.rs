@@ -25,9 +25,9 @@ pub struct TokenRecord {
     pub role: Role,
     /// SHA-256 of the secret part.
     pub digest: [u8; 32],
-    /// What it is for, in its owner's words.
+    /// Its purpose, as its owner describes it.
     pub note: Box<str>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Wall,
     /// When it ends by itself.
     pub expires_at: Option<Wall>,
@@ -54,7 +54,7 @@ impl TokenRecord {
 }
 
 impl fmt::Debug for TokenRecord {
-    /// Leaves the digest out: it has no place in a log.
+    /// Leaves the digest out, because it must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenRecord")
             .field("id", &self.id)
@@ -86,7 +86,7 @@ impl Role {
     /// Every role, in the order of their codes.
     pub const ALL: [Role; 5] = [Role::Admin, Role::Operator, Role::Submitter, Role::Worker, Role::Viewer];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Admin => "admin",
@@ -97,9 +97,9 @@ impl Role {
         }
     }
 
-    /// The role that `word` names.
-    pub fn parse(word: &str) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.as_str() == word)
+    /// The role with this name.
+    pub fn parse(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.as_str() == name)
     }
 
     /// The code in stored rows.

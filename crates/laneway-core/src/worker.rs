@@ -1,7 +1,8 @@
-//! Workers that are told what to run: what they offer, what jobs want of them, and what is said over their connections.
+//! Push workers: what they offer, the placement constraints of jobs, and the messages of their connections.
 //!
-//! Only words live here. Who gets what is decided in `engine/workers/placement.rs`, what a connection says is judged in
-//! `engine/workers/messages.rs`. Nothing of a connection is durable: after a restart a worker is known by the attempts it holds.
+//! This file has the types. `engine/workers/placement.rs` decides which worker gets which job, and
+//! `engine/workers/messages.rs` processes the messages of connections. Nothing of a connection is durable: after a
+//! restart, a worker is known by its open attempts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,14 +11,14 @@ use crate::{AttemptEnd, Fence, JobId, Name, Outcome, Span, Wall};
 
 /// Most entries of each list in an offer: kinds, limits, packages, features, runtimes, labels, lanes.
 pub const OFFER_LIST_MAX: usize = 256;
-/// Most features or labels that a job may want.
+/// Most features or labels in the placement constraints of a job.
 pub const PLACEMENT_LIST_MAX: usize = 16;
 /// Most resources that a job may refer to.
 pub const RESOURCES_MAX: usize = 16;
 /// Most tasks that one worker may run at once.
 pub const MAX_PARALLEL_MAX: u32 = 10_000;
 
-/// One connection of a worker. Whoever holds the sockets numbers them; a number is never used again by the same process.
+/// One connection of a worker. The owner of the sockets numbers them. A process never uses a number again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionId(pub u64);
 
@@ -36,10 +37,10 @@ pub struct Package {
     pub version: Name,
 }
 
-/// A worker and what it can do. Each list holds at most [`OFFER_LIST_MAX`] entries.
+/// A worker and what it offers. Each list holds at most [`OFFER_LIST_MAX`] entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerOffer {
-    /// Whose jobs it runs.
+    /// The tenant whose jobs it runs.
     pub tenant: Name,
     /// Its name, unique within its tenant.
     pub worker: Name,
@@ -53,31 +54,31 @@ pub struct WorkerOffer {
     pub kind_limits: Vec<(Name, u32)>,
     /// The kinds that it runs without a package.
     pub kinds: Vec<Name>,
-    /// The packages that stand installed.
+    /// The installed packages.
     pub packages: Vec<Package>,
-    /// What it can do besides.
+    /// Its features.
     pub features: Vec<Name>,
-    /// What it runs things with.
+    /// The runtimes that it has.
     pub runtimes: Vec<Name>,
     /// Labels that its operator gave it.
     pub labels: Vec<(Name, Name)>,
-    /// The lanes whose jobs it runs. Empty, or none of them a lane: every lane's.
+    /// The lanes whose jobs it runs. Empty, or none of them exists: every lane.
     pub lanes: Vec<Name>,
 }
 
-/// What an operator said of a worker. It counts as long as the worker is known, over whichever connection.
+/// The orders of an operator to a worker. They apply as long as the worker is known, over any connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
-    /// It is to take nothing new.
+    /// It gets no new tasks.
     pub drained: bool,
-    /// The lanes that it serves, whatever it offers; an empty list: every one.
+    /// The lanes that it serves, whatever it offers; an empty list: every lane.
     pub lanes: Option<Vec<Name>>,
 }
 
-/// What a job wants of the worker that runs it.
+/// The placement constraints of a job: what it requires of the worker that runs it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Placement {
-    /// The package whose handler runs it. Then the package counts, and not the kinds that a worker names.
+    /// The package whose handler runs it. Then the package counts, and not the kinds that a worker lists.
     pub package: Option<Package>,
     /// Features that the worker must have, at most [`PLACEMENT_LIST_MAX`].
     pub features: Vec<Name>,
@@ -85,7 +86,8 @@ pub struct Placement {
     pub labels: Vec<(Name, Name)>,
     /// Keeps jobs of one key together.
     pub affinity: Option<Affinity>,
-    /// Things on a worker that it uses, at most [`RESOURCES_MAX`], all on the same worker: only that one may run it.
+    /// Resources on a worker that it uses, at most [`RESOURCES_MAX`], all on the same worker. Only that worker may
+    /// run it.
     pub resources: Vec<ResourceRef>,
 }
 
@@ -121,7 +123,7 @@ impl AffinityMode {
         [AffinityMode::Sticky, AffinityMode::Preferred].get(usize::from(code)).copied()
     }
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             AffinityMode::Sticky => "sticky",
@@ -129,37 +131,37 @@ impl AffinityMode {
         }
     }
 
-    /// The mode that `word` names.
-    pub fn parse(word: &str) -> Option<AffinityMode> {
-        [AffinityMode::Sticky, AffinityMode::Preferred].into_iter().find(|mode| mode.as_str() == word)
+    /// The mode with this name.
+    pub fn parse(name: &str) -> Option<AffinityMode> {
+        [AffinityMode::Sticky, AffinityMode::Preferred].into_iter().find(|mode| mode.as_str() == name)
     }
 }
 
-/// A thing on a worker that a job uses.
+/// A resource on a worker that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRef {
-    /// The thing.
+    /// Its id.
     pub id: Name,
     /// The worker that has it.
     pub worker: Name,
-    /// What sort of thing it is.
+    /// Its type.
     pub sort: Name,
-    /// How long it is kept there, in the worker's words.
+    /// How long it is kept there, as the worker names it.
     pub scope: Option<Name>,
-    /// When it is gone. A job that has not started by then has failed.
+    /// When it is deleted. A job that has not started by then fails.
     pub expires_at: Option<Wall>,
 }
 
-/// A worker registers over a connection, or takes its place again over a new one.
+/// A worker registers over a connection, or registers again over a new one.
 #[derive(Clone, Debug)]
 pub struct Register {
     /// The connection.
     pub connection: ConnectionId,
-    /// Who it is and what it can do.
+    /// Its name and what it offers.
     pub offer: WorkerOffer,
-    /// How often it gives a sign of life.
+    /// How often it sends a heartbeat.
     pub heartbeat: Span,
-    /// What an operator said of it to an engine that this one replaces. What this engine has heard of it counts more.
+    /// Orders of an operator from an engine that this one replaces. Newer orders to this engine replace them.
     pub orders: Orders,
     /// The process behind the connection, by a name that it chose when it started. `None`: it has none, and every
     /// connection counts as a new process.
@@ -173,27 +175,27 @@ pub struct Register {
 pub enum TasksKept {
     /// These: they run, or their results are not acknowledged yet.
     Listed(BTreeSet<Task>),
-    /// All that it was given. Only said again for connections that go on, to an engine that replaces another one.
+    /// All that it was given. Only repeated for connections that stay open when one engine replaces another.
     All,
 }
 
-/// Something that is said over a worker's connection.
+/// A message of a worker over its connection.
 #[derive(Clone, Debug)]
 pub struct WorkerMessage {
-    /// The connection. What a connection says that is not (or no longer) a worker's changes nothing.
+    /// The connection. A message of a connection without a worker changes nothing.
     pub connection: ConnectionId,
-    /// What is said.
+    /// The message.
     pub report: WorkerReport,
 }
 
-/// What is said over a worker's connection.
+/// A message of a worker.
 #[derive(Clone, Debug)]
 pub enum WorkerReport {
-    /// A sign of life; the leases of all that it runs start anew. Answered with [`crate::Reply::Alive`].
+    /// A heartbeat; the leases of all its tasks start anew. Answered with [`crate::Reply::Alive`].
     Beat(Beat),
-    /// It took the task.
+    /// It accepted the task.
     Accepted(Task),
-    /// It did not take the task, for this reason: the job waits again, at no cost for now.
+    /// It rejected the task, for this reason. The job is queued again, at no cost for now.
     Rejected(Task, Name),
     /// The task has ended.
     Ended {
@@ -201,12 +203,12 @@ pub enum WorkerReport {
         task: Task,
         /// How.
         outcome: Outcome,
-        /// How that attempt ended, as far as the store knows; the loop looks it up where the engine may have forgotten it.
+        /// The stored end of that attempt; the loop looks it up where the engine may no longer know it.
         stored: Option<AttemptEnd>,
     },
-    /// What it offers has changed: packages came or went. Tenant and name stay what they are.
+    /// Its offer has changed: packages were installed or removed. Tenant and name stay the same.
     Offers(Box<WorkerOffer>),
-    /// The connection is gone. The worker may come back as long as its leases last.
+    /// The connection is closed. The worker may come back as long as its leases last.
     Gone,
 }
 
@@ -219,24 +221,25 @@ pub struct Task {
     pub dispatch_seq: u64,
 }
 
-/// The detail of an event about an attempt that a worker was told of: which dispatch, what became of it, and whose it is.
+/// The detail of an event about an attempt that was dispatched to a worker: its number, its outcome and its worker.
 /// The audit list of dispatches is made of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DispatchLine {
     /// Which dispatch of the job, or of its run.
     pub dispatch_seq: u64,
-    /// [`DispatchLine::SENT`], [`DispatchLine::TAKEN`], a word of [`AttemptEnd`], or the code of a rejection or a failure.
+    /// [`DispatchLine::SENT`], [`DispatchLine::TAKEN`], a name of [`AttemptEnd`], or the code of a rejection or a
+    /// failure.
     pub outcome: Box<str>,
     /// The worker.
     pub worker: Name,
 }
 
 impl DispatchLine {
-    /// The outcome of a dispatch of which nothing was heard yet.
+    /// The outcome of a dispatch without any report yet.
     pub const SENT: &str = "dispatched";
     /// The outcome of a dispatch that its worker has acknowledged.
     pub const TAKEN: &str = "accepted";
-    /// What every such detail begins with.
+    /// The prefix of every such detail.
     pub const ACTION: &str = "cmd.dispatch";
 
     /// Reads the detail of an event back.
@@ -252,20 +255,20 @@ impl DispatchLine {
 impl fmt::Display for DispatchLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DispatchLine { dispatch_seq, outcome, worker } = self;
-        // Codes come from workers and may have any letters; the line is read back by its blanks.
+        // Codes come from workers and may have any characters; the line is split at its blanks when it is read.
         let outcome = outcome.replace(' ', "_");
         write!(f, "{} {dispatch_seq} {outcome} worker {worker}", DispatchLine::ACTION)
     }
 }
 
-/// A sign of life, and how the worker is. Shares are in thousandths.
+/// A heartbeat, and the health of the worker. Shares are in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// False: it wants nothing new.
+    /// False: it wants no new tasks.
     pub healthy: bool,
-    /// True: it takes nothing new, ends what it runs, and goes.
+    /// True: it takes no new tasks, finishes its running ones, and disconnects.
     pub draining: bool,
-    /// Tasks that it runs, by its own count.
+    /// Tasks that it runs, as it counts them.
     pub inflight: u32,
     /// Memory in use.
     pub memory: Option<u16>,
@@ -273,7 +276,7 @@ pub struct Beat {
     pub disk: Option<u16>,
     /// Processors in use.
     pub cpu: Option<u16>,
-    /// How long it last took to be answered.
+    /// How long its last message took to be answered.
     pub latency: Option<Span>,
 }
 
@@ -294,30 +297,30 @@ impl Default for Beat {
 /// A worker is registered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registered {
-    /// How long what it runs lives without a sign of life.
+    /// How long its attempts live without a heartbeat.
     pub lease: Span,
-    /// The connection whose place this one took.
+    /// The connection that this one replaced.
     pub superseded: Option<ConnectionId>,
-    /// Attempts that the worker held already and that are this connection's now. They are offered again.
+    /// Attempts of the worker that moved to this connection. They are offered again.
     pub rebound: Vec<Fence>,
 }
 
-/// How a worker stands.
+/// The health of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// All is well.
+    /// It is well.
     Ready,
     /// One heartbeat is missing.
     Late,
     /// Two heartbeats are missing.
     Degraded,
-    /// It says itself that it is not well.
+    /// It reports that it is not well.
     Unhealthy,
-    /// It takes nothing new.
+    /// It takes no new tasks.
     Draining,
     /// Three heartbeats are missing.
     Lost,
-    /// It has no connection, and still holds attempts.
+    /// It has no connection, and still has open attempts.
     Away,
 }
 
@@ -333,7 +336,7 @@ impl Standing {
         Standing::Away,
     ];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             Standing::Ready => "ready",
@@ -347,18 +350,18 @@ impl Standing {
     }
 }
 
-/// When workers get nothing new, and how many there may be.
+/// When workers get no new tasks, and how many workers there may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerSettings {
     /// Most workers on the whole server.
     pub workers_max: u32,
     /// Most workers of one tenant.
     pub workers_per_tenant_max: u32,
-    /// A worker at `max_parallel` for this long is told of.
+    /// A worker that is at `max_parallel` for this long is reported as saturated.
     pub saturated_after: Span,
-    /// How often a job may be rejected or left unanswered by workers; once more, and it has failed.
+    /// How often a job may be rejected or left unanswered by workers; after one more, the job fails.
     pub rejections_max: u32,
-    /// Most affinity keys of one tenant whose worker is remembered; those made first are forgotten first.
+    /// Most affinity keys of one tenant whose worker is remembered; the oldest are forgotten first.
     pub affinities_per_tenant_max: u32,
     /// Thresholds where the tenant has none of its own.
     pub pressure: Pressure,
@@ -366,14 +369,14 @@ pub struct WorkerSettings {
     pub pressure_of: std::collections::BTreeMap<Name, Pressure>,
 }
 
-/// From when on a worker is so full that it gets nothing new, in thousandths.
+/// The thresholds from which on a worker gets no new tasks, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// Memory at which it gets nothing new.
+    /// Memory in use.
     pub memory: u16,
-    /// Disk at which it gets nothing new.
+    /// Disk in use.
     pub disk: u16,
-    /// How far below both must be before it gets something again.
+    /// How far both must fall below their threshold before it gets tasks again.
     pub relief: u16,
 }
 
@@ -400,25 +403,25 @@ impl Default for WorkerSettings {
 /// A worker, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerView {
-    /// Who it is and what it offers.
+    /// Its name and what it offers.
     pub offer: WorkerOffer,
     /// Its connection, if it has one.
     pub connection: Option<ConnectionId>,
-    /// How it stands.
+    /// Its health.
     pub standing: Standing,
-    /// Attempts that it holds.
+    /// Its open attempts.
     pub open: u32,
     /// Since when it is connected.
     pub connected_at: Wall,
-    /// How long nothing was heard of it.
+    /// How long it has sent nothing.
     pub silent: Span,
-    /// How often it gives a sign of life.
+    /// How often it sends a heartbeat.
     pub heartbeat: Span,
-    /// What it last said of itself.
+    /// Its last heartbeat.
     pub beat: Beat,
-    /// The lanes that it serves now; empty: every one.
+    /// The lanes that it serves now; empty: every lane.
     pub lanes: Vec<Name>,
-    /// What an operator said of it.
+    /// The orders of an operator.
     pub orders: Orders,
     /// True: its memory or its disk is too full.
     pub pressed: bool,

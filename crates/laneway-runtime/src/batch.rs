@@ -144,7 +144,7 @@ impl Driver {
             taken.push(command.clone());
             let before = effects.changes.len();
             replies.push(self.engine.apply(now, command, &mut effects));
-            bytes += effects.changes[before..].iter().map(opaque_len).sum::<usize>();
+            bytes += effects.changes[before..].iter().map(Change::opaque_len).sum::<usize>();
         }
         if !commands.front().is_some_and(is_runner_message) {
             self.engine.apply(now, Command::Tick, &mut effects);
@@ -264,21 +264,6 @@ fn write(store: &mut dyn Store, epoch: Epoch, effects: &Effects) -> Result<(), S
         Ok(())
     } else {
         store.commit(epoch, effects)
-    }
-}
-
-/// Bytes of a change that the engine does not look into.
-fn opaque_len(change: &Change) -> usize {
-    match change {
-        Change::JobCreated { payload, .. } => payload.len(),
-        Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
-        Change::CallPut(call) => {
-            [&call.result, &call.payload].into_iter().flatten().map(|bytes| bytes.len()).sum()
-        }
-        Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
-        Change::RunDefined { definition, .. } => definition.len(),
-        Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
-        _ => 0,
     }
 }
 

@@ -391,8 +391,8 @@ impl Store for TimedStore {
         self.store.load(visit)
     }
 
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
-        self.store.head()
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
+        self.store.counters()
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {

@@ -220,8 +220,8 @@ impl Store for FaultyStore {
         state.store().load(visit)
     }
 
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
-        self.0.state().store().head()
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
+        self.0.state().store().counters()
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {

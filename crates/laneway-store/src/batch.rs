@@ -1,11 +1,9 @@
-//! Folds the changes of one turn into final row images, so that each row is written once.
+//! Folds the changes of one commit into final row images, so that each row is written once.
 //!
-//! A turn may create, open, close and end the same job. A store with rows wants none of that journey, only where it
-//! ended: one insert into each table, in the order of the tables' keys. Folding also checks the journey: every change
-//! must fit the ones before it, exactly as if they were applied one by one. What it cannot know (what is stored already)
-//! it hands on as a row whose count the store must check.
-//!
-//! It writes nothing and knows no database.
+//! A commit may create, open, close and end the same job. A store with rows needs only the final state of each row: one
+//! insert into each table, in the order of the tables' keys. Folding also checks the order: every change must fit the ones
+//! before it, exactly as if they were applied one by one. It does not know the stored rows, so it lists the conditions that
+//! the store must check. It writes nothing and knows no database.
 
 use laneway_core::command::LogLine;
 use laneway_core::{
@@ -16,7 +14,7 @@ use laneway_core::{
 
 use crate::StoreError;
 
-/// The final images of a run of changes. Every list is in the order of its table's key.
+/// The final images of a sequence of changes. Every list is in the order of its table's key.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
     /// Jobs that were not created here and must be live before the batch.
@@ -56,18 +54,18 @@ pub(crate) struct JobImage<'a> {
     pub payload: &'a Bytes,
 }
 
-/// Forget ended jobs of a lane.
+/// Delete ended jobs of a lane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct JobPurge<'a> {
+pub(crate) struct JobPrune<'a> {
     pub lane: &'a Name,
     pub finished_before: Wall,
     pub keyed_finished_before: Wall,
     pub max: u32,
 }
 
-/// Forget entries of the run log and slots.
+/// Delete entries of the firing log and slots.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunsPurge {
+pub(crate) struct FiringLogPrune {
     pub ended_before: Wall,
     pub keep: u32,
     pub slots_before: Wall,
@@ -79,49 +77,49 @@ pub(crate) struct RunsPurge {
 pub(crate) enum Step<'a> {
     /// Write these images.
     Write(Box<Batch<'a>>),
-    /// Then forget ended jobs: what came before the purge must be stored by then.
-    PurgeJobs(JobPurge<'a>),
-    /// Forget events.
-    PurgeEvents(Wall),
-    /// Keep the runtime's own settings bytes.
+    /// Then delete ended jobs: what came before the prune must be stored by then.
+    PruneJobs(JobPrune<'a>),
+    /// Delete events.
+    PruneEvents(Wall),
+    /// Store the runtime's own settings bytes.
     PutOverrides(&'a Bytes),
-    /// Keep a token.
+    /// Store a token.
     PutToken(&'a TokenRecord),
-    /// Forget a token.
+    /// Delete a token.
     ForgetToken(&'a Name),
-    /// Remember the time up to which retention has counted.
+    /// Store the time up to which retention has counted.
     SeeClock(Wall),
-    /// Keep what must be known of a session.
+    /// Store a session's state.
     PutSession(&'a SessionRow),
-    /// Forget it.
+    /// Delete it.
     ForgetSession {
         /// Whose it was.
         tenant: &'a Name,
         /// Its name.
         key: &'a Name,
     },
-    /// Keep a schedule.
+    /// Store a schedule.
     PutSchedule(&'a Schedule),
     /// A schedule moved on.
     MoveSchedule(ScheduleId, bool, &'a ScheduleState),
-    /// Forget a schedule.
+    /// Delete a schedule.
     RemoveSchedule(ScheduleId),
     /// A slot came.
     PutSlot(ScheduleId, Wall, Option<JobId>),
-    /// Keep an entry of the run log.
-    LogRun(&'a FiringLogEntry),
-    /// Forget entries of the run log and slots.
-    PurgeRuns(RunsPurge),
+    /// Store an entry of the firing log.
+    LogFiring(&'a FiringLogEntry),
+    /// Delete entries of the firing log and slots.
+    PruneFiringLog(FiringLogPrune),
     /// Insert a run.
     PutRun(&'a RunRow),
-    /// Keep what a client calls the whole of a run.
+    /// Store the definition of a run.
     DefineRun(Seq, &'a Bytes),
     /// A run's state changed.
     MoveRun(Seq, RunState, Option<Wall>),
-    /// Keep the latest call of a node.
+    /// Store the latest call of a node.
     PutCall(&'a CallRow),
-    /// Then forget ended runs with their jobs.
-    PurgeEndedRuns(JobPurge<'a>),
+    /// Then delete ended runs with their jobs.
+    PruneRuns(JobPrune<'a>),
 }
 
 /// The steps of a commit, in order.
@@ -135,7 +133,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
         let step = match change {
             Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
-                Step::PurgeJobs(JobPurge {
+                Step::PruneJobs(JobPrune {
                     lane,
                     finished_before: *finished_before,
                     keyed_finished_before: *keyed_finished_before,
@@ -144,7 +142,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             }
             Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
-                Step::PurgeEndedRuns(JobPurge {
+                Step::PruneRuns(JobPrune {
                     lane,
                     finished_before: *finished_before,
                     keyed_finished_before: *keyed_finished_before,
@@ -155,7 +153,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::RunDefined { first, definition } => Step::DefineRun(*first, definition),
             Change::CallPut(row) => Step::PutCall(row),
             Change::RunMoved { first, state, finished_at } => Step::MoveRun(*first, *state, *finished_at),
-            Change::EventsPruned { before } => Step::PurgeEvents(*before),
+            Change::EventsPruned { before } => Step::PruneEvents(*before),
             Change::OverridesPut(bytes) => Step::PutOverrides(bytes),
             Change::TokenPut(token) => Step::PutToken(token),
             Change::TokenForgotten(id) => Step::ForgetToken(id),
@@ -166,13 +164,15 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
             Change::ScheduleMoved { id, enabled, state } => Step::MoveSchedule(*id, *enabled, state),
             Change::ScheduleRemoved(id) => Step::RemoveSchedule(*id),
             Change::SlotFired { schedule, slot, job } => Step::PutSlot(*schedule, *slot, *job),
-            Change::FiringLogged(log) => Step::LogRun(log),
-            Change::FiringLogPruned { ended_before, keep, slots_before, max } => Step::PurgeRuns(RunsPurge {
-                ended_before: *ended_before,
-                keep: *keep,
-                slots_before: *slots_before,
-                max: *max,
-            }),
+            Change::FiringLogged(log) => Step::LogFiring(log),
+            Change::FiringLogPruned { ended_before, keep, slots_before, max } => {
+                Step::PruneFiringLog(FiringLogPrune {
+                    ended_before: *ended_before,
+                    keep: *keep,
+                    slots_before: *slots_before,
+                    max: *max,
+                })
+            }
             Change::JobCreated { .. }
             | Change::JobMoved { .. }
             | Change::LogAppended { .. }
@@ -210,7 +210,7 @@ fn job_of(change: &Change) -> Option<Seq> {
     }
 }
 
-/// Folds what has been gathered so far into one batch.
+/// Folds the changes so far into one batch.
 fn flush<'a>(of_jobs: &mut Vec<(Seq, u32, &'a Change)>, steps: &mut Vec<Step<'a>>) -> Result<(), StoreError> {
     if of_jobs.is_empty() {
         return Ok(());
@@ -247,7 +247,7 @@ fn flush<'a>(of_jobs: &mut Vec<(Seq, u32, &'a Change)>, steps: &mut Vec<Step<'a>
     Ok(())
 }
 
-/// What the changes so far say of one job.
+/// The effect of the changes so far on one job.
 #[derive(Default)]
 struct Fold<'a> {
     created: Option<(&'a JobRow, &'a Bytes)>,
@@ -260,10 +260,10 @@ struct Fold<'a> {
     open: Open<'a>,
 }
 
-/// What the changes so far say of a job's open attempt.
+/// The effect of the changes so far on a job's open attempt.
 #[derive(Clone, Copy, Default)]
 enum Open<'a> {
-    /// Nothing: whatever is stored stays.
+    /// None: the stored one stays.
     #[default]
     Untouched,
     /// There is none, and none was stored when the batch began (or it was removed).

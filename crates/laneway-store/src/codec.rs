@@ -1,25 +1,29 @@
 //! The binary form of what a row keeps in one column: the rest of a job's spec, a failure, a batch of events.
 //!
-//! Shared by every store that has rows. Each form begins with a version byte, so that old rows can be read for ever. All
-//! numbers are variable-length (seven bits a byte, low ones first), signed ones folded so that small ones stay short.
-//! Reading checks every bound: damaged bytes give [`StoreError::Damaged`], never a panic and never a huge allocation.
+//! Shared by every store that has rows. Each form begins with a version byte, so that a later program can read older rows.
+//! All numbers are variable-length (seven bits a byte, low ones first); signed ones are folded so that small ones stay
+//! short. Reading checks every bound: damaged bytes give [`StoreError::Damaged`], never a panic or a huge allocation.
+//! Writing takes structs apart completely, so that a new field does not compile until it is stored.
 
 mod events;
 mod failure;
+mod placement;
 mod run;
 mod spec;
 mod template;
-mod wants;
 
 pub(crate) use events::{EventReader, EventWriter};
 pub(crate) use failure::{read_failure, write_failure};
 pub(crate) use run::{RunRest, read_run, write_run};
-pub(crate) use spec::{SpecRest, read_spec, write_spec};
+pub(crate) use spec::{SpecColumns, read_spec, write_spec};
 pub(crate) use template::{read_template, write_template};
 
 use laneway_core::Name;
 
 use crate::StoreError;
+
+/// Makes a name of a stored text, so that equal names can share their text.
+pub(crate) type Intern<'a> = dyn FnMut(&str) -> Result<Name, StoreError> + 'a;
 
 /// Appends a number.
 pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
@@ -33,6 +37,19 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
 /// Appends a signed number.
 pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
     put_u64(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
+}
+
+/// Appends a name.
+pub(crate) fn put_name(out: &mut Vec<u8>, name: &Name) {
+    put_bytes(out, name.as_str().as_bytes());
+}
+
+/// Appends a list of names.
+pub(crate) fn put_names(out: &mut Vec<u8>, names: &[Name]) {
+    put_u64(out, names.len() as u64);
+    for name in names {
+        put_name(out, name);
+    }
 }
 
 /// Appends bytes with their length before them.
@@ -68,17 +85,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Reads a version that may be an older one.
-    pub fn version_up_to(&mut self, version: u8) -> Result<u8, StoreError> {
-        match self.u8()? {
-            found if (1..=version).contains(&found) => Ok(found),
-            found => Err(self.damaged(&format!(
-                "its form has version {found}, this program reads versions up to {version}"
-            ))),
-        }
-    }
-
-    /// Says that everything has been read.
+    /// Checks that everything has been read.
     pub fn end(&self) -> Result<(), StoreError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.damaged("bytes are left over")) }
     }
@@ -142,9 +149,17 @@ impl<'a> Input<'a> {
         Name::new(text).map_err(|error| self.damaged(&format!("a name {error}")))
     }
 
-    /// How many bytes are left; no list has more items than that, which bounds what a damaged count can allocate.
-    pub fn left(&self) -> usize {
-        self.rest.len()
+    /// Reads the length of a list. No list has more items than bytes are left, so a damaged length allocates little.
+    pub fn count(&mut self) -> Result<usize, StoreError> {
+        match usize::try_from(self.u64()?) {
+            Ok(count) if count <= self.rest.len() => Ok(count),
+            _ => Err(self.damaged("a list is longer than its bytes")),
+        }
+    }
+
+    /// Takes all bytes that are left.
+    pub fn remaining(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
     }
 }
 

@@ -1,4 +1,4 @@
-//! How much of a job's logs is kept. Every store asks here, so that all of them keep the same lines.
+//! How much of a job's logs is kept. Every store uses this file, so that all of them keep the same lines.
 
 use laneway_core::Name;
 use laneway_core::command::LogLine;
@@ -13,7 +13,7 @@ pub const ARTIFACTS: &str = "artifacts";
 /// Most lines of that stream that are kept behind the others.
 pub const ARTIFACT_LINES_MAX: u64 = 4_096;
 
-/// What the last line says when there was more.
+/// The last line of logs that were cut.
 const DROPPED: &str = "later lines were dropped: a job keeps 10000 lines or 1 MiB of logs";
 
 /// How much is kept of a job's logs so far.
@@ -44,7 +44,7 @@ impl LogTally {
         Some(&line.text)
     }
 
-    /// What a run made is worth more than what it wrote: it fills the room of the others, but needs none of it.
+    /// Artifacts matter more than log lines: they count towards the limit of the lines, and have a limit of their own beyond it.
     fn admit_artifact<'a>(&mut self, line: &'a LogLine) -> Option<&'a str> {
         if self.lines >= LOG_LINES_MAX + ARTIFACT_LINES_MAX {
             return None;
@@ -57,7 +57,7 @@ impl LogTally {
     }
 }
 
-/// The stream that a kept text belongs to: the line's own, or the house's for the last one.
+/// The stream that a kept text belongs to: the line's own, or the server's for the last one.
 pub(crate) fn stream_of(line: &LogLine, kept: &str) -> Name {
     if std::ptr::eq(kept, DROPPED) { Name::fixed("laneway") } else { line.stream.clone() }
 }

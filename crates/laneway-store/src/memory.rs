@@ -4,9 +4,9 @@
 //! behind. Nothing here is tuned beyond that: where a database folds, caches and prepares, this walks a map.
 
 mod apply;
-mod calendar;
 mod read;
 mod runs;
+mod schedules;
 mod state;
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ pub struct MemoryStore {
     rejected_kinds: BTreeSet<Name>,
 }
 
-/// Everything that a [`MemoryStore`] held at one moment; as cheap to take as a reference.
+/// The state of a [`MemoryStore`] at one moment. Taking it costs no more than a reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot(Arc<State>);
 
@@ -58,7 +58,7 @@ impl MemoryStore {
         Snapshot(Arc::clone(&self.shared.read()))
     }
 
-    /// Goes back to what the store held then. Readers given out before see it, too.
+    /// Goes back to the state of that moment. Readers given out before see it, too.
     pub fn restore(&mut self, snapshot: &Snapshot) {
         *self.shared.write() = Arc::clone(&snapshot.0);
     }
@@ -170,11 +170,11 @@ impl Store for MemoryStore {
         }
         let owed = state.jobs.values().filter(|job| job.is_owed());
         owed.filter_map(|job| job.delivery.clone()).for_each(|row| visit(Loaded::Delivery(row)));
-        Ok(state.head())
+        Ok(state.counters())
     }
 
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
-        Ok(self.shared.read().head())
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
+        Ok(self.shared.read().counters())
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {

@@ -51,9 +51,9 @@ pub(crate) fn stored_attempt_end(code: u8) -> Result<AttemptEnd, StoreError> {
     AttemptEnd::from_code(code).ok_or_else(|| unknown("end of an attempt", code))
 }
 
-/// The place's mode of a stored code.
+/// The executor's mode of a stored code.
 pub(crate) fn stored_mode(code: u8) -> Result<ExecutorMode, StoreError> {
-    ExecutorMode::from_code(code).ok_or_else(|| unknown("mode of a place", code))
+    ExecutorMode::from_code(code).ok_or_else(|| unknown("mode of an executor", code))
 }
 
 /// The delivery's state of a stored code.
@@ -71,9 +71,9 @@ pub(crate) fn stored_overlap(code: u8) -> Result<Overlap, StoreError> {
     Overlap::from_code(code).ok_or_else(|| unknown("overlap policy", code))
 }
 
-/// The status of a run of a stored code.
+/// The status of a firing of a stored code.
 pub(crate) fn stored_firing_status(code: u8) -> Result<FiringStatus, StoreError> {
-    FiringStatus::from_code(code).ok_or_else(|| unknown("status of a run", code))
+    FiringStatus::from_code(code).ok_or_else(|| unknown("status of a firing", code))
 }
 
 /// The run's state of a stored code.

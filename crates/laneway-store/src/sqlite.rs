@@ -4,6 +4,7 @@
 //! transaction with one fsync. After a commit, fsync or checkpoint that failed, the store rejects everything: what is on
 //! disk is not known, and only a fresh start finds out.
 
+mod attempts;
 pub mod check;
 mod checkpoint;
 mod columns;
@@ -13,6 +14,7 @@ mod deliveries;
 mod epoch;
 mod events;
 pub mod files;
+mod firing_log;
 mod live;
 mod load;
 mod lock;
@@ -20,6 +22,7 @@ mod mark;
 mod migrate;
 mod offline;
 mod open;
+mod pages;
 mod pool;
 mod prune;
 mod query;
@@ -56,7 +59,7 @@ pub struct SqliteStore {
     conn: Connection,
     pool: Arc<Pool>,
     live: Live,
-    head: Numbers,
+    numbers: Numbers,
     /// The epoch that this opening took.
     epoch: Epoch,
     lanes: HashMap<Name, i64>,
@@ -64,16 +67,16 @@ pub struct SqliteStore {
     blob: Vec<u8>,
     checkpoints: Checkpoints,
     marker: Marker,
-    /// Frames in the log after the last commit, as SQLite says.
+    /// Frames in the log after the last commit, as SQLite reports them.
     frames: Arc<AtomicU64>,
-    /// How many checkpoints were begun; the row of table `store_state` says the same.
+    /// How many checkpoints were begun; the row of table `store_state` has the same number.
     begun: u64,
     failed: Option<String>,
     dir: PathBuf,
     _lock: DirLock,
 }
 
-/// Where the numbers of the store stand.
+/// The counters of the store, and the end of its chain of hashes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     /// Highest job number ever stored.
@@ -87,7 +90,7 @@ struct Numbers {
 }
 
 impl SqliteStore {
-    /// Opens the store in `dir`; makes both where they are missing.
+    /// Opens the store in `dir`; creates both where they are missing.
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         loop {
             match open::open(dir, options) {
@@ -100,18 +103,19 @@ impl SqliteStore {
 
     /// Writes down that the commit that just returned is durable.
     fn mark_commit(&mut self) {
-        self.marker.committed(&self.head, self.frames.load(Ordering::Relaxed), self.begun);
+        self.marker.committed(&self.numbers, self.frames.load(Ordering::Relaxed), self.begun);
     }
 
     /// Checkpoints when the log has grown enough.
     fn checkpoint_if_due(&mut self, bytes: usize) -> Result<(), StoreError> {
-        let (head, marker, begun, frames) = (&self.head, &mut self.marker, &mut self.begun, &self.frames);
+        let (numbers, marker, begun, frames) =
+            (&self.numbers, &mut self.marker, &mut self.begun, &self.frames);
         // The number is in the log before its checkpoint, so the database never has a higher one than the log.
         let number = |conn: &Connection| {
             let sql = "UPDATE store_state SET checkpoints = ?1";
             let numbered = conn.prepare_cached(sql)?.execute([(*begun + 1).cast_signed()]);
             numbered.map_err(at_commit)?;
-            marker.committed(head, frames.load(Ordering::Relaxed), *begun);
+            marker.committed(numbers, frames.load(Ordering::Relaxed), *begun);
             *begun += 1;
             Ok(())
         };
@@ -142,7 +146,7 @@ impl SqliteStore {
         checkpoint::truncate(&self.conn)
     }
 
-    /// Moves everything into the database and says there that it is whole without its log.
+    /// Moves everything into the database, and records there that it is complete without its log.
     fn close_in_order(&mut self) -> Result<bool, StoreError> {
         // In two steps: the row must not be in the database before everything else is.
         if !self.move_all()? {
@@ -152,7 +156,7 @@ impl SqliteStore {
         if !self.move_all()? {
             return Ok(false);
         }
-        let settled = self.marker.settle(&self.head, LogEnd::default(), Some((self.begun, self.begun)));
+        let settled = self.marker.settle(&self.numbers, LogEnd::default(), Some((self.begun, self.begun)));
         settled.map_err(|error| StoreError::Failed(format!("cannot write {}: {error}", files::MARK)))?;
         // Where no reader is left, the empty log goes with the last connection.
         self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
@@ -174,9 +178,9 @@ impl Store for SqliteStore {
         load::load(self, visit)
     }
 
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
         self.check_well()?;
-        load::head(self)
+        load::counters(self)
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
@@ -238,7 +242,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// Could SQLite not make its index of the log longer? It calls that an I/O error. At a COMMIT the frames may be in the log
+/// True when SQLite could not extend its index of the log. It reports that as an I/O error. At a COMMIT the frames may be in the log
 /// already.
 fn lacks_index_space(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| error.extended_code);

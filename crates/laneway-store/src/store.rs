@@ -1,4 +1,4 @@
-//! The seam: what every store does, and what it gives back.
+//! The traits that every store implements, and the types that they return.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -69,15 +69,15 @@ pub struct Priors {
     pub runs: Vec<Option<PriorRun>>,
 }
 
-/// The write side. The loop owns it; nobody else writes.
+/// The write side. The loop owns it, and is the only writer.
 pub trait Store: Send {
-    /// Gives the name of every lane that has or had jobs, then every schedule and the newest entries of the run log, then every open run, then every live job, then every open attempt (with its
-    /// job where that has ended already), then the calls of open runs, then what is known of sessions, then every delivery that waits, then says where
-    /// the numbers stand.
+    /// Visits everything that a start needs, in this order: the name of every lane that has or had jobs, every schedule, the
+    /// newest entries of the firing log, every open run, every live job, every open attempt (with its job where that has
+    /// ended already), the calls of open runs, the state of sessions, and every waiting delivery. Returns the counters.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError>;
 
-    /// Where the numbers stand, without the jobs. A store that can tell without a walk through its rows says so here.
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
+    /// The counters, without the jobs. A store overrides this where it needs no walk through its rows.
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
         self.load(&mut |_| ())
     }
 
@@ -98,7 +98,7 @@ pub trait Store: Send {
     /// Any other error: nothing is known about what was written; the caller must stop.
     fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError>;
 
-    /// What committed idempotency keys stand for. One call for the commands of a batch.
+    /// What committed idempotency keys stand for. One call serves all commands of a batch.
     fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError>;
 
     /// Ends the store's work in order: what it holds on disk is complete without logs beside it. Nothing can be committed
@@ -125,7 +125,7 @@ pub trait Reader: Send + Sync {
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;
 
-    /// The jobs of these numbers, in the order asked for; those that are not stored are left out.
+    /// The jobs of these numbers, in the given order; those that are not stored are left out.
     fn jobs_at(&self, jobs: &[Seq]) -> Result<Vec<JobView>, StoreError>;
 
     /// One run, open or ended.
@@ -135,19 +135,19 @@ pub trait Reader: Send + Sync {
     fn runs(&self, filter: &RunFilter, before: Option<Seq>, limit: usize)
     -> Result<Page<RunRow>, StoreError>;
 
-    /// What the client called the whole of a run, by the run's first job. `None`: nothing, or there is no such run.
+    /// The definition of a run, by its first job. `None`: it has none, or there is no such run.
     fn run_definition(&self, first: Seq) -> Result<Option<Bytes>, StoreError>;
 
-    /// Rows and payloads, in the order asked for: what the runtime needs to run jobs. All of them must be stored.
+    /// Rows and payloads, in the given order: what the runtime needs to run jobs. All of them must be stored.
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError>;
 
-    /// What the job was submitted with.
+    /// The payload of a job.
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError>;
 
-    /// What the call that a node works for brings along. `None`: nobody calls it, or it brings nothing.
+    /// The payload of the call that a node works on. `None`: there is no call, or it has no payload.
     fn call_payload(&self, node: Seq) -> Result<Option<Bytes>, StoreError>;
 
-    /// Attempts of a job that are closed, oldest first (the one that ended the job is told by its `JobEnd`).
+    /// Attempts of a job that are closed, oldest first (the one that ended the job is in its `JobEnd`).
     fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError>;
 
     /// Lines of a job's logs after line number `after` (0 = from the start), oldest first.
@@ -168,7 +168,7 @@ pub trait Reader: Send + Sync {
     /// The events of a job, oldest first, walked back from its latest.
     fn events_of(&self, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError>;
 
-    /// Entries of the run log before number `before` (`None` = from the newest), newest first, also of schedules that are
+    /// Entries of the firing log before number `before` (`None` = from the newest), newest first, also of schedules that are
     /// gone.
     fn firing_log(
         &self,
@@ -208,7 +208,7 @@ pub enum Loaded {
     Lane(Name),
     /// A schedule. All of them come before the jobs.
     Schedule(Box<Schedule>),
-    /// One of the newest entries of the run log, oldest first.
+    /// One of the newest entries of the firing log, oldest first.
     FiringLogEntry(Box<FiringLogEntry>),
     /// A run that has not ended, with those of its members that have. All of them come before the jobs.
     OpenRun(Box<RunRow>, Vec<EndedMember>),
@@ -359,13 +359,13 @@ impl EventFilter {
     }
 }
 
-/// Details of jobs' events are the engine's own words; those of others may begin with any name.
+/// Only the engine writes details of jobs' events; those of other events may begin with any name.
 fn is_about_dispatch(event: &Event) -> bool {
     let says_so = |detail: &str| detail.starts_with(DispatchLine::ACTION);
     event.job.is_some() && event.detail.as_deref().is_some_and(says_so)
 }
 
-/// Which entries of the run log a list shows; `None` means: any.
+/// Which entries of the firing log a list shows; `None` means: any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FiringLogFilter {
     /// Only this tenant's.
@@ -374,7 +374,7 @@ pub struct FiringLogFilter {
     pub schedule: Option<ScheduleId>,
 }
 
-/// A part of the run log.
+/// A part of the firing log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FiringLogPage {
     /// What was found.
@@ -447,7 +447,7 @@ pub struct Page<T> {
     pub next: Option<u64>,
 }
 
-/// Why the store could not do what it was asked.
+/// Why a call of the store failed.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// One of the changes cannot be stored; nothing was written.
@@ -470,10 +470,10 @@ pub enum StoreError {
     /// Another process has the data directory.
     #[error("{0}")]
     Locked(String),
-    /// The data directory cannot be used; says why and what to do.
+    /// The data directory cannot be used; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// The disk is full; nothing was written. Says where, how much is free and what to do.
+    /// The disk is full; nothing was written. The text says where, how much is free and what to do.
     #[error("{0}")]
     Full(String),
     /// Reading or writing failed.

@@ -1,6 +1,6 @@
-//! What every store must pass, whatever it is made of.
+//! The conformance suite of every store.
 //!
-//! Each case gets an empty place and opens stores there, one after the other. The cases know the trait only; what is
+//! Each case gets an empty directory and opens stores there, one after the other. The cases know the trait only; what is
 //! special about one store (locks, damaged files) is tested beside that store.
 
 mod commit;
@@ -27,7 +27,7 @@ pub trait Fixture {
 /// A case: its name and what it does.
 pub type Case = (&'static str, fn(&dyn Fixture));
 
-/// Runs every case, each at a place of its own. Panics where a store fails one.
+/// Runs every case, each with a fixture of its own. Panics where a store fails one.
 pub fn exercise(make: &dyn Fn() -> Box<dyn Fixture>) {
     for (name, case) in cases() {
         eprintln!("case {name}");

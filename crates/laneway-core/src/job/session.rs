@@ -1,36 +1,36 @@
-//! A session: jobs that belong together, what each of them asks of it, and what is kept of it.
+//! A session: jobs that belong together, the rules that each of them brings, and the stored state.
 //!
-//! Only the words are here. What a session makes of a job that comes for it is decided in `engine/sessions/arrival.rs`.
+//! This file has the types. `engine/sessions/arrival.rs` decides what happens to a job that arrives in a session.
 
 use crate::{JobId, Name, Seq, Span, Wall};
 
-/// Most jobs that one run takes in besides its own: then a burst is over, whatever still comes.
+/// Most jobs that are merged into one debounce batch, beside its first job. Then the batch is complete.
 pub const SESSION_MERGE_MAX: u32 = 100;
-/// Most bytes of payload that a burst gathers, the first job's included.
+/// Most bytes of payload of a debounce batch, the first job's included.
 pub const SESSION_MERGE_BYTES_MAX: u64 = 1 << 20;
 /// The longest debounce window.
 pub const SESSION_DEBOUNCE_MAX: Span = Span::mins(10);
-/// The longest time that a burst may put off its start.
+/// The longest time that later jobs may delay the start of a debounce batch.
 pub const SESSION_DEBOUNCE_TOTAL_MAX: Span = Span::hours(1);
-/// A burst may put off its start by this many windows, where its first job does not say.
+/// The number of windows by which later jobs may delay a debounce batch, where its first job has no limit.
 const DEBOUNCE_WINDOWS: u64 = 10;
 /// A session is throttled from this share of its context window on, in percent.
 const THROTTLE_PERCENT: u128 = 60;
 
-/// A session by name, and what this job asks of it. Nothing here is sticky: the next job asks for itself.
+/// A session by name, and the rules of this job. The rules apply to this job only; the next job brings its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The session's name, unique within its tenant.
     pub key: Name,
     /// How many jobs of the session may run at once while this job is the next one. At least 1.
     pub max_concurrent: u32,
-    /// What the job does to those before it.
+    /// What the job does to the jobs before it.
     pub mode: SessionMode,
-    /// Most jobs of the session that may wait when this one comes. `None`: any number.
+    /// Most jobs of the session that may wait when this one arrives. `None`: any number.
     pub cap: Option<u32>,
-    /// Who gives way when `cap` is reached.
+    /// Which job is dropped when `cap` is reached.
     pub drop: DropPolicy,
-    /// Jobs that come within this time of one another run as one. `None` or zero: it waits for no other.
+    /// Jobs that arrive within this time of one another run as one. `None` or zero: it is not delayed.
     pub debounce: Option<Span>,
     /// The longest time that later jobs may put off the start of the first. `None`: ten times `debounce`.
     pub debounce_max: Option<Span>,
@@ -53,7 +53,8 @@ impl Session {
         }
     }
 
-    /// What a chat wants: ten may wait, the oldest gives way, and what comes within 800 ms is one message.
+    /// The session of a chat: ten messages may wait, the oldest is dropped, and messages within 800 ms of one another
+    /// are one.
     pub fn chat(key: Name) -> Session {
         ChatSettings::default().session(key)
     }
@@ -63,22 +64,22 @@ impl Session {
         self.debounce.filter(|window| window.0 > 0)
     }
 
-    /// How long a burst that begins with this job may last.
+    /// How long a debounce batch that begins with this job may collect.
     pub fn debounce_limit(&self) -> Span {
         let windows = Span(self.debounce.unwrap_or_default().0.saturating_mul(DEBOUNCE_WINDOWS));
         self.debounce_max.unwrap_or(windows).min(SESSION_DEBOUNCE_TOTAL_MAX)
     }
 
-    /// Most jobs that may wait before this one. A cap of zero that drops the old leaves room for the newest.
+    /// Most jobs that may wait before this one. A cap of zero that drops the old still admits the newest.
     pub fn waiting_max(&self) -> Option<u32> {
         self.cap.map(|cap| if self.drop == DropPolicy::Old { cap.max(1) } else { cap })
     }
 }
 
-/// What messages of a conversation ask of their session where they do not say.
+/// The defaults of sessions for messages of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatSettings {
-    /// What a message does to those before it.
+    /// What a message does to the messages before it.
     pub mode: SessionMode,
     /// Most messages that may wait.
     pub cap: u32,
@@ -86,7 +87,7 @@ pub struct ChatSettings {
     pub drop: DropPolicy,
     /// Messages within this time of one another run as one; zero: each for itself.
     pub debounce: Span,
-    /// How many turns of a session may run at once.
+    /// How many agent turns of a session may run at once.
     pub max_concurrent: u32,
 }
 
@@ -103,7 +104,7 @@ impl Default for ChatSettings {
 }
 
 impl ChatSettings {
-    /// The session of this name, as a message that says nothing more joins it.
+    /// The session of this name with these defaults.
     pub fn session(&self, key: Name) -> Session {
         let ChatSettings { mode, cap, drop, debounce, max_concurrent } = *self;
         let debounce = Some(debounce).filter(|window| window.0 > 0);
@@ -115,12 +116,12 @@ impl ChatSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum SessionMode {
-    /// It goes behind them.
+    /// It is queued behind them.
     #[default]
     Queue = 0,
-    /// It goes behind them; another word for the same.
+    /// It is queued behind them; another name for the same.
     Followup = 1,
-    /// It ends them all, and starts as soon as the last of their runs has ended.
+    /// It ends them all, and starts as soon as the last of their attempts has ended.
     Interrupt = 2,
 }
 
@@ -128,7 +129,7 @@ impl SessionMode {
     /// Every mode, in the order of their codes.
     pub const ALL: [SessionMode; 3] = [SessionMode::Queue, SessionMode::Followup, SessionMode::Interrupt];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             SessionMode::Queue => "queue",
@@ -137,9 +138,9 @@ impl SessionMode {
         }
     }
 
-    /// The mode that `word` names.
-    pub fn parse(word: &str) -> Option<SessionMode> {
-        SessionMode::ALL.into_iter().find(|mode| mode.as_str() == word)
+    /// The mode with this name.
+    pub fn parse(name: &str) -> Option<SessionMode> {
+        SessionMode::ALL.into_iter().find(|mode| mode.as_str() == name)
     }
 
     /// The code in stored rows.
@@ -153,7 +154,7 @@ impl SessionMode {
     }
 }
 
-/// Who gives way when as many jobs of a session wait as may.
+/// Which job is dropped when as many jobs of a session wait as may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum DropPolicy {
@@ -168,7 +169,7 @@ impl DropPolicy {
     /// Every policy, in the order of their codes.
     pub const ALL: [DropPolicy; 2] = [DropPolicy::Old, DropPolicy::New];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             DropPolicy::Old => "old",
@@ -176,9 +177,9 @@ impl DropPolicy {
         }
     }
 
-    /// The policy that `word` names.
-    pub fn parse(word: &str) -> Option<DropPolicy> {
-        DropPolicy::ALL.into_iter().find(|policy| policy.as_str() == word)
+    /// The policy with this name.
+    pub fn parse(name: &str) -> Option<DropPolicy> {
+        DropPolicy::ALL.into_iter().find(|policy| policy.as_str() == name)
     }
 
     /// The code in stored rows.
@@ -195,26 +196,26 @@ impl DropPolicy {
 /// The job that another one was merged into: it runs for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergedInto {
-    /// Its number inside the house.
+    /// Its number inside the server.
     pub seq: Seq,
     /// Its id.
     pub job: JobId,
 }
 
-/// What is kept of a session beside its jobs. A session of which nothing needs to be known has no row.
+/// The stored state of a session. A session of which nothing must be remembered has no row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Whose it is.
+    /// The tenant of the session.
     pub tenant: Name,
     /// Its name.
     pub key: Name,
-    /// When everything of it was last stopped: what was sent before that is stale.
+    /// When it was last stopped as a whole: jobs that were sent before that are stale.
     pub cutoff: Option<Wall>,
     /// How often it was reset.
     pub generation: u64,
     /// Tokens of its context that are used, as last reported.
     pub tokens: u64,
-    /// Tokens that its context holds, as last reported; 0: not known.
+    /// Tokens that its context window holds, as last reported; 0: not known.
     pub window: u64,
     /// When any of this last changed.
     pub updated_at: Wall,

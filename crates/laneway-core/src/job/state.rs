@@ -1,10 +1,10 @@
 //! The states of a job and THE transition table.
 //!
-//! Nothing else in the house decides which state may follow which. A picture is in `docs/job-lifecycle.md`.
+//! No other code decides which state may follow which. A picture is in `docs/job-lifecycle.md`.
 
 use std::fmt;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[repr(u8)]
 pub enum JobState {
@@ -12,17 +12,17 @@ pub enum JobState {
     Scheduled = 0,
     /// May start as soon as every gate is open.
     Queued = 1,
-    /// An attempt is open and offered to a worker that has not yet said that it runs.
+    /// An attempt is open and offered to a worker that has not acknowledged it yet.
     Assigned = 2,
     /// An attempt is open and runs.
     Running = 3,
-    /// Ended well.
+    /// Succeeded.
     Succeeded = 4,
-    /// Ended badly; the reason says how.
+    /// Failed; the reason says how.
     Failed = 5,
-    /// Ended because somebody said so.
+    /// Canceled by a call.
     Canceled = 6,
-    /// Never admitted; kept as a record of the rejection.
+    /// Never admitted; recorded because the submission requested it.
     Rejected = 7,
 }
 
@@ -62,7 +62,7 @@ impl JobState {
         matches!(self, JobState::Assigned | JobState::Running)
     }
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             JobState::Scheduled => "scheduled",
@@ -76,9 +76,9 @@ impl JobState {
         }
     }
 
-    /// The state that `word` names.
-    pub fn parse(word: &str) -> Option<JobState> {
-        JobState::ALL.into_iter().find(|state| state.as_str() == word)
+    /// The state with this name.
+    pub fn parse(name: &str) -> Option<JobState> {
+        JobState::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
     /// The code in stored rows.
@@ -116,15 +116,15 @@ pub enum Reason {
     QueueTimeout = 5,
     /// Its attempts were lost too often.
     Lost = 6,
-    /// A user asked for it.
+    /// A call canceled it.
     Requested = 7,
-    /// The lane cancels what waits when the server stops.
+    /// The lane cancels waiting jobs when the server stops.
     Shutdown = 8,
     /// Its not-before time came, or its backoff passed.
     Due = 9,
     /// A failed attempt is tried again after a backoff.
     Retry = 10,
-    /// The attempt was given back unharmed (drain, or a worker that did not take it).
+    /// The attempt was handed back unharmed (a drain, or a worker that did not accept it).
     HandedBack = 11,
     /// The queue was full.
     QueueFull = 12,
@@ -140,17 +140,17 @@ pub enum Reason {
     Cleared = 17,
     /// It was sent before its session was stopped.
     Stale = 18,
-    /// The next run of its schedule takes its place.
+    /// The next firing of its schedule replaces it.
     Replaced = 19,
-    /// Somebody took the run's lease away.
+    /// An operator revoked the lease of its attempt.
     Revoked = 20,
     /// Its hours are over, or have not begun.
     Hours = 21,
     /// Its deadline is near.
     NearDeadline = 22,
-    /// The machine has no room for it, or is not quiet enough.
+    /// The machine has no capacity for it, or is not quiet enough.
     Capacity = 23,
-    /// The handler said that there was nothing to do.
+    /// The handler reported that there was nothing to do.
     Skipped = 24,
     /// The nodes of its run that it waited for have ended well.
     Released = 25,
@@ -160,9 +160,9 @@ pub enum Reason {
     RunFailed = 27,
     /// A node of its run called it.
     Called = 28,
-    /// It has answered whoever called it, and may be called again.
+    /// It has answered its caller, and may be called again.
     Returned = 29,
-    /// No worker took it, too often; or the one that has what it needs is gone.
+    /// No worker accepted it, too often; or the worker that has its resources is gone.
     Unavailable = 30,
 }
 
@@ -202,7 +202,7 @@ impl Reason {
         Reason::Unavailable,
     ];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Done => "done",

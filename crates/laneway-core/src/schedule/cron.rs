@@ -11,7 +11,7 @@ pub(super) const EXPR_BYTES_MAX: usize = 256;
 /// How many years ahead a date is looked for: 29 February may be eight years away.
 const YEARS_MAX: i16 = 8;
 
-/// A cron expression, ready to be asked.
+/// A parsed cron expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Expression {
     seconds: u64,
@@ -53,21 +53,21 @@ struct Field {
     name: &'static str,
     min: u32,
     max: u32,
-    words: &'static [&'static str],
+    names: &'static [&'static str],
 }
 
-const SECOND: Field = Field { name: "second", min: 0, max: 59, words: &[] };
-const MINUTE: Field = Field { name: "minute", min: 0, max: 59, words: &[] };
-const HOUR: Field = Field { name: "hour", min: 0, max: 23, words: &[] };
-const DAY: Field = Field { name: "day of month", min: 1, max: 31, words: &[] };
+const SECOND: Field = Field { name: "second", min: 0, max: 59, names: &[] };
+const MINUTE: Field = Field { name: "minute", min: 0, max: 59, names: &[] };
+const HOUR: Field = Field { name: "hour", min: 0, max: 23, names: &[] };
+const DAY: Field = Field { name: "day of month", min: 1, max: 31, names: &[] };
 const MONTH: Field = Field {
     name: "month",
     min: 1,
     max: 12,
-    words: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
 };
 const WEEKDAY: Field =
-    Field { name: "day of week", min: 0, max: 7, words: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+    Field { name: "day of week", min: 0, max: 7, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
 /// Expressions that have a name.
 const MACROS: [(&str, &str); 14] = [
@@ -293,7 +293,7 @@ fn read_bits(field: &Field, text: &str) -> Result<u64, String> {
 fn items<'a>(field: &Field, text: &'a str) -> Result<Vec<&'a str>, String> {
     let items: Vec<&str> = text.split(',').collect();
     if items.iter().any(|item| item.is_empty()) {
-        return Err(format!("{}: {text:?} has an empty place in its list", field.name));
+        return Err(format!("{}: {text:?} has an empty item in its list", field.name));
     }
     Ok(items)
 }
@@ -330,9 +330,9 @@ fn range(field: &Field, item: &str) -> Result<u64, String> {
 }
 
 fn number(field: &Field, text: &str) -> Result<u32, String> {
-    let word = field.words.iter().position(|word| word.eq_ignore_ascii_case(text));
+    let name = field.names.iter().position(|name| name.eq_ignore_ascii_case(text));
     let digits = || text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    let value = match word {
+    let value = match name {
         Some(at) => u32::try_from(at).ok().map(|at| at + field.min),
         None => digits(),
     };

@@ -1,53 +1,53 @@
-//! What is kept of the runs of schedules: one entry for each run that ended and each slot that passed without one.
+//! The firing log: one entry for each firing that ended and for each slot that was skipped.
 
 use std::fmt;
 
 use crate::{JobId, Name, ScheduleId, Wall};
 
-/// Most bytes of a summary or an error that an entry keeps; longer texts are cut and say so.
+/// Most bytes of a summary or an error of an entry; longer texts are cut and marked.
 pub const FIRING_TEXT_MAX: usize = 16 * 1024;
 
-/// What a cut text ends with.
+/// The mark at the end of a cut text.
 const TRUNCATED: &str = "...[truncated]";
 
-/// One entry of the run log.
+/// One entry of the firing log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FiringLogEntry {
-    /// Its number: that of the event which says so. Grows without end.
+    /// Its number: that of the event about it. Grows without end.
     pub number: u64,
     /// The schedule, which may be gone by now.
     pub schedule: ScheduleId,
-    /// Who may see it.
+    /// The tenant that may see it.
     pub tenant: Name,
-    /// The schedule's name when the job was made.
+    /// The schedule's name when the job was created.
     pub name: Name,
     /// The agent of the job.
     pub agent: Name,
-    /// The job. `None`: the slot passed without one.
+    /// The job. `None`: the slot was skipped.
     pub job: Option<JobId>,
-    /// The slot; for a run by hand, when it was asked for; where several slots passed together, the first of them.
+    /// The slot; of a manual fire, the time of the call; of several skipped slots, the first of them.
     pub slot: Wall,
     /// How it ended.
     pub status: FiringStatus,
-    /// What a run that ended well gave back, as text, at most [`FIRING_TEXT_MAX`] bytes and a mark.
+    /// The result of a successful firing as text, at most [`FIRING_TEXT_MAX`] bytes and a mark.
     pub summary: Option<Box<str>>,
-    /// What went wrong, or why the slot passed, at most [`FIRING_TEXT_MAX`] bytes and a mark.
+    /// The error, or why the slot was skipped, at most [`FIRING_TEXT_MAX`] bytes and a mark.
     pub error: Option<Box<str>>,
     /// Attempts opened.
     pub attempts: u32,
     /// From its first start to its end, attempts and waits between them included, in milliseconds.
     pub duration_ms: u64,
-    /// Tokens read, where the runner says so.
+    /// Tokens read, where the runner reports them.
     pub input_tokens: u64,
-    /// Tokens written, where the runner says so.
+    /// Tokens written, where the runner reports them.
     pub output_tokens: u64,
-    /// When its first attempt started, or when it was decided that none would.
+    /// When its first attempt started, or when the slot was skipped.
     pub ran_at: Wall,
     /// When it ended.
     pub ended_at: Wall,
 }
 
-/// How a run of a schedule stands or ended.
+/// The status of a firing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FiringStatus {
@@ -61,7 +61,7 @@ pub enum FiringStatus {
     Canceled = 3,
     /// There was none: the slot passed.
     Skipped = 4,
-    /// Its runner was lost, and it was not tried again.
+    /// Its runner was lost, and it was not retried.
     Interrupted = 5,
     /// It ran too long.
     Timeout = 6,
@@ -82,7 +82,7 @@ impl FiringStatus {
         FiringStatus::Queued,
     ];
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             FiringStatus::Ok => "ok",
@@ -113,12 +113,12 @@ impl fmt::Display for FiringStatus {
     }
 }
 
-/// What the detail of a schedule's event says: `sch_… <action> <name>`.
+/// The detail of a schedule's event: `sch_… <action> <name>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleLine {
     /// The schedule.
     pub id: ScheduleId,
-    /// One word: `created`, `enabled`, `fired`, or how a run ended.
+    /// The action: `created`, `enabled`, `fired`, or the status of a firing.
     pub action: Box<str>,
     /// The schedule's name.
     pub name: Name,

@@ -1,6 +1,6 @@
 //! When slots are: at a time, in an interval, or by a cron expression in a time zone.
 //!
-//! What happens when clocks are put forward or back: an expression with a fixed hour means a time of day, so it runs once
+//! When clocks are put forward or back: an expression with a fixed hour means a time of day, so it fires once
 //! on such a day (at the first instant after the gap, or at the first of two equal times); one with a wildcard hour means
 //! a rhythm, so it follows the time that really passes. The next slot is always strictly after the given time.
 
@@ -63,7 +63,7 @@ pub enum TimingError {
     Never,
 }
 
-/// A timing, ready to be asked: expressions are read once.
+/// A parsed timing.
 #[derive(Clone, Debug)]
 pub struct Plan(Kind);
 
@@ -80,7 +80,7 @@ impl Timing {
         matches!(self, Timing::At(_))
     }
 
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(&self) -> &'static str {
         match self {
             Timing::At(_) => "at",
@@ -153,7 +153,7 @@ impl Plan {
         }
     }
 
-    /// What a timing without a future is told.
+    /// The error for a timing without a future slot.
     pub fn no_future(&self) -> TimingError {
         match self.0 {
             Kind::Cron { .. } => TimingError::Never,

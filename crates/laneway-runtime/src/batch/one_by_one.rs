@@ -213,7 +213,7 @@ pub(super) fn load_engine(
     restart: Restart,
     effects: &mut Effects,
 ) -> Result<(Engine, u64), StoreError> {
-    let head = store.head()?;
+    let head = store.counters()?;
     let mut recovery = Recovery::new(kept.settings.clone(), store.tokens()?, head, seed, now);
     store.load(&mut |loaded| match loaded {
         Loaded::Lane(lane) => recovery.lane(lane),

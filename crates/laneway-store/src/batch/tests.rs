@@ -94,21 +94,21 @@ fn rows_are_in_key_order_and_ends_in_their_own() {
 }
 
 #[test]
-fn a_purge_parts_what_comes_before_from_what_comes_after() {
+fn a_prune_parts_what_comes_before_from_what_comes_after() {
     let mut driver = driver();
     driver.submit_plain();
-    let purge = Change::JobsPruned {
+    let prune = Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: Wall(1),
         keyed_finished_before: Wall(1),
         max: 1,
     };
-    driver.effects.changes.push(purge);
+    driver.effects.changes.push(prune);
     driver.submit_plain();
     driver.effects.changes.push(Change::EventsPruned { before: Wall(1) });
     let steps = fold(&driver.effects.changes).unwrap();
     assert!(
-        matches!(&steps[..], [Step::Write(_), Step::PurgeJobs(_), Step::PurgeEvents(_), Step::Write(_)]),
+        matches!(&steps[..], [Step::Write(_), Step::PruneJobs(_), Step::PruneEvents(_), Step::Write(_)]),
         "{steps:?}"
     );
 }

@@ -1,6 +1,6 @@
 //! The events of one commit, in one column.
 //!
-//! Names repeat a lot within a batch, so each is written once: 0 and the text where it first appears, and its place
+//! Names repeat a lot within a batch, so each is written once: 0 and the text where it first appears, and its index
 //! among the names so far (1, 2, 3, …) from then on. Event numbers have no gaps, so only the first is written. Times
 //! and links to earlier events are written as differences.
 
@@ -24,7 +24,7 @@ const DETAIL: u8 = 1 << 5;
 const ERROR: u8 = 1 << 6;
 const ALL: u8 = (1 << 7) - 1;
 
-/// Writes batches of events; keeps its room from one batch to the next.
+/// Writes batches of events. It keeps its buffers from one batch to the next.
 #[derive(Default)]
 pub(crate) struct EventWriter {
     names: HashMap<Name, u64>,
@@ -97,12 +97,12 @@ impl EventWriter {
     }
 
     fn name(&mut self, name: &Name) {
-        if let Some(executor) = self.names.get(name) {
-            put_u64(&mut self.bytes, *executor);
+        if let Some(index) = self.names.get(name) {
+            put_u64(&mut self.bytes, *index);
             return;
         }
-        let executor = self.names.len() as u64 + 1;
-        self.names.insert(name.clone(), executor);
+        let index = self.names.len() as u64 + 1;
+        self.names.insert(name.clone(), index);
         put_u64(&mut self.bytes, 0);
         put_bytes(&mut self.bytes, name.as_str().as_bytes());
     }
@@ -180,13 +180,13 @@ impl<'a> EventReader<'a> {
     }
 
     fn name(&mut self) -> Result<Name, StoreError> {
-        let executor = self.input.u64()?;
-        if executor == 0 {
+        let index = self.input.u64()?;
+        if index == 0 {
             let name = self.input.name()?;
             self.names.push(name.clone());
             return Ok(name);
         }
-        let known = usize::try_from(executor - 1).ok().and_then(|executor| self.names.get(executor));
+        let known = usize::try_from(index - 1).ok().and_then(|index| self.names.get(index));
         known.cloned().ok_or_else(|| self.input.damaged("a name is used before it is given"))
     }
 }

@@ -11,7 +11,7 @@ const DETAIL: u8 = 2;
 
 /// Appends the form of `failure` to `out`.
 pub(crate) fn write_failure(out: &mut Vec<u8>, failure: &Failure) {
-    // What a runner asked for has become the time of the next attempt by now.
+    // The engine has already used `retry_after` for the time of the next attempt.
     let Failure { code, message, retryable, detail, retry_after: _ } = failure;
     out.push(VERSION);
     out.push(if *retryable { RETRYABLE } else { 0 } | if detail.is_some() { DETAIL } else { 0 });

@@ -1,8 +1,8 @@
-//! The part of a run's row that no list filters by, and the part of a job's row that says which node of a run it is.
+//! The part of a run's row that no list filters by, and the membership of a job in a run.
 
-use laneway_core::{Binding, Chain, FailurePolicy, MemberOf, Name, RunId, RunRow};
+use laneway_core::{Binding, Chain, FailurePolicy, MemberOf, Name, RunId, RunRow, RunSpec};
 
-use super::{Input, put_bytes, put_u64};
+use super::{Input, put_bytes, put_name, put_names, put_u64};
 use crate::StoreError;
 
 const VERSION: u8 = 1;
@@ -25,17 +25,19 @@ pub(crate) struct RunRest {
 
 /// Appends the form of `row` to `out`.
 pub(crate) fn write_run(out: &mut Vec<u8>, row: &RunRow) {
-    let spec = &row.spec;
+    // Parts with an underscore have columns of their own.
+    let RunRow { first: _, id: _, spec, nodes, created_at: _, submitted_by, state: _, finished_at: _ } = row;
+    let RunSpec { tenant: _, name, lane: _, failure, client, idempotency: _, tags } = spec;
     let flag = |present: bool, bit: u64| if present { bit } else { 0 };
     out.push(VERSION);
-    put_u64(out, flag(spec.name.is_some(), NAME) | flag(spec.client.is_some(), CLIENT));
-    put_bytes(out, row.submitted_by.as_str().as_bytes());
-    out.push(spec.failure.code());
-    for name in [&spec.name, &spec.client].into_iter().flatten() {
-        put_bytes(out, name.as_str().as_bytes());
+    put_u64(out, flag(name.is_some(), NAME) | flag(client.is_some(), CLIENT));
+    put_name(out, submitted_by);
+    out.push(failure.code());
+    for name in [name, client].into_iter().flatten() {
+        put_name(out, name);
     }
-    put_names(out, &spec.tags);
-    put_names(out, &row.nodes);
+    put_names(out, tags);
+    put_names(out, nodes);
 }
 
 /// Reads a form back.
@@ -64,41 +66,34 @@ pub(crate) fn read_run(bytes: &[u8]) -> Result<RunRest, StoreError> {
 
 /// Appends the form of `member` to `out`.
 pub(super) fn write_member(out: &mut Vec<u8>, member: &MemberOf) {
-    let MemberOf { run, node, depends_on, bindings, chain, group: _, within: _ } = member;
+    let MemberOf { run, node, depends_on, bindings, chain, group, within } = member;
     out.extend_from_slice(&run.0.to_be_bytes());
-    put_bytes(out, node.as_str().as_bytes());
+    put_name(out, node);
     put_names(out, depends_on);
     put_u64(out, bindings.len() as u64);
     for Binding { from, source, target } in bindings {
-        put_bytes(out, from.as_str().as_bytes());
+        put_name(out, from);
         put_bytes(out, source.as_bytes());
         put_bytes(out, target.as_bytes());
     }
-    // 0: no chain, 1: the host of one, 2 and more: a middleware and its place.
-    let Some(Chain { host, middlewares, index }) = chain else { return out.push(0) };
-    put_u64(out, index.map_or(1, |index| u64::from(index) + 2));
-    put_bytes(out, host.as_str().as_bytes());
-    put_names(out, middlewares);
-}
-
-/// Appends where a member stands among groups, where it is one or is in one.
-pub(super) fn write_grouping(out: &mut Vec<u8>, member: &MemberOf) {
-    out.push(u8::from(member.group));
-    put_names(out, member.within.as_slice());
-}
-
-/// Reads that back.
-pub(super) fn read_grouping(input: &mut Input<'_>, member: &mut MemberOf) -> Result<(), StoreError> {
-    member.group = input.u8()? != 0;
-    member.within = read_names(input)?.pop();
-    Ok(())
+    // 0: no chain, 1: the host of one, 2 and more: a middleware and its position.
+    match chain {
+        None => out.push(0),
+        Some(Chain { host, middlewares, index }) => {
+            put_u64(out, index.map_or(1, |index| u64::from(index) + 2));
+            put_name(out, host);
+            put_names(out, middlewares);
+        }
+    }
+    out.push(u8::from(*group));
+    put_names(out, within.as_slice());
 }
 
 /// Reads a form back.
 pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError> {
     let run = RunId(u128::from_be_bytes(input.array()?));
     let (node, depends_on) = (input.name()?, read_names(input)?);
-    let count = read_count(input)?;
+    let count = input.count()?;
     let mut bindings = Vec::with_capacity(count);
     for _ in 0..count {
         let (from, source, target) = (input.name()?, input.text()?.into(), input.text()?.into());
@@ -106,30 +101,17 @@ pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError>
     }
     let chain = match input.u64()? {
         0 => None,
-        executor => {
-            let index = executor.checked_sub(2).map(u32::try_from).transpose();
-            let index = index.map_err(|_| input.damaged("a place in a chain is too large"))?;
+        position => {
+            let index = position.checked_sub(2).map(u32::try_from).transpose();
+            let index = index.map_err(|_| input.damaged("a position in a chain is too large"))?;
             Some(Chain { host: input.name()?, middlewares: read_names(input)?, index })
         }
     };
-    Ok(MemberOf { run, node, depends_on, bindings, chain, group: false, within: None })
-}
-
-fn put_names(out: &mut Vec<u8>, names: &[Name]) {
-    put_u64(out, names.len() as u64);
-    for name in names {
-        put_bytes(out, name.as_str().as_bytes());
-    }
+    let (group, within) = (input.u8()? != 0, read_names(input)?.pop());
+    Ok(MemberOf { run, node, depends_on, bindings, chain, group, within })
 }
 
 fn read_names(input: &mut Input<'_>) -> Result<Vec<Name>, StoreError> {
-    let count = read_count(input)?;
+    let count = input.count()?;
     (0..count).map(|_| input.name()).collect()
-}
-
-fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
-    match usize::try_from(input.u64()?) {
-        Ok(count) if count <= input.left() => Ok(count),
-        _ => Err(input.damaged("a list is longer than its bytes")),
-    }
 }

@@ -7,35 +7,33 @@ use laneway_core::{
     Placement, QuietRule, RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
 };
 
-use super::run::{read_grouping, read_member, write_grouping, write_member};
-use super::wants::{read_wants, write_wants};
-use super::{Input, put_bytes, put_i64, put_u64};
+use super::placement::{read_placement, write_placement};
+use super::run::{read_member, write_member};
+use super::{Input, Intern, put_bytes, put_i64, put_name, put_names, put_u64};
 use crate::StoreError;
 
 const VERSION: u8 = 1;
 
 // One bit for each part that may be missing.
 const SESSION: u64 = 1 << 0;
-const NOT_BEFORE: u64 = 1 << 1;
-const DEADLINE: u64 = 1 << 2;
-const QUEUE_TIMEOUT: u64 = 1 << 3;
-const TIMEOUT: u64 = 1 << 4;
-const RETRY: u64 = 1 << 5;
-const IDEMPOTENCY: u64 = 1 << 6;
-const RETRY_OF: u64 = 1 << 7;
-const KEYS: u64 = 1 << 8;
-const TAGS: u64 = 1 << 9;
-/// Beside [`SESSION`]: the session is more than its concurrency.
-const SESSION_RULES: u64 = 1 << 10;
-const CALLBACK: u64 = 1 << 15;
-const SCHEDULE: u64 = 1 << 16;
-const POSITION: u64 = 1 << 20;
-const NEEDS: u64 = 1 << 14;
-const WANTS: u64 = 1 << 13;
-const MEMBER: u64 = 1 << 24;
-/// Beside [`MEMBER`]: the node is a group, or is in one.
-const GROUPING: u64 = 1 << 25;
-const ALL: u64 = ((1 << 11) - 1) | WANTS | NEEDS | CALLBACK | SCHEDULE | POSITION | MEMBER | GROUPING;
+/// Beside [`SESSION`]: the session has more than a concurrency.
+const SESSION_RULES: u64 = 1 << 1;
+const NOT_BEFORE: u64 = 1 << 2;
+const DEADLINE: u64 = 1 << 3;
+const QUEUE_TIMEOUT: u64 = 1 << 4;
+const TIMEOUT: u64 = 1 << 5;
+const RETRY: u64 = 1 << 6;
+const IDEMPOTENCY: u64 = 1 << 7;
+const RETRY_OF: u64 = 1 << 8;
+const KEYS: u64 = 1 << 9;
+const TAGS: u64 = 1 << 10;
+const CALLBACK: u64 = 1 << 11;
+const SCHEDULE: u64 = 1 << 12;
+const CAPACITY: u64 = 1 << 13;
+const MEMBER: u64 = 1 << 14;
+const PLACEMENT: u64 = 1 << 15;
+const POSITION: u64 = 1 << 16;
+const ALL: u64 = (1 << 17) - 1;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -44,16 +42,16 @@ const DEBOUNCE_MAX: u64 = 1 << 2;
 const SENT_AT: u64 = 1 << 3;
 const ALL_RULES: u64 = (1 << 4) - 1;
 
-// The same for what a job asks of the machine.
+// The same for a capacity request.
 const QUIET: u8 = 1 << 0;
 const UNIQUE: u8 = 1 << 1;
 const EXPECTED: u8 = 1 << 2;
 const HOURS: u8 = 1 << 3;
 /// The hours go by the clock of a time zone.
 const ZONE: u8 = 1 << 4;
-const NEEDS_ALL: u8 = (1 << 5) - 1;
+const ALL_CAPACITY: u8 = (1 << 5) - 1;
 
-/// What [`read_spec`] gives back: the fields of a [`JobRow`] that have no column of their own.
+/// What [`read_spec`] returns: the fields of a [`JobRow`] that have no column of their own.
 #[derive(Debug)]
 pub(crate) struct SpecRest {
     pub payload_len: u32,
@@ -72,9 +70,55 @@ pub(crate) struct SpecRest {
     pub callback: Option<Callback>,
     pub schedule: Option<ScheduleRef>,
     /// Without the cost, which has a column.
-    pub needs: CapacityRequest,
+    pub capacity: CapacityRequest,
     pub member: Option<Box<MemberOf>>,
-    pub wants: Option<Box<Placement>>,
+    pub placement: Option<Box<Placement>>,
+}
+
+/// The fields of a [`JobSpec`] that have columns of their own.
+pub(crate) struct SpecColumns {
+    pub tenant: Name,
+    pub kind: Name,
+    pub agent: Name,
+    pub lane: Name,
+    /// The key of its session.
+    pub session: Option<Name>,
+    pub priority: i32,
+    pub cost: u32,
+}
+
+impl SpecRest {
+    /// The whole spec. The only function that puts a stored spec together.
+    pub fn with_columns(self, columns: SpecColumns) -> Result<JobSpec, StoreError> {
+        let SpecColumns { tenant, kind, agent, lane, session: key, priority, cost } = columns;
+        let session = match (key, self.session) {
+            (Some(key), Some(session)) => Some(session.with_key(key)),
+            (None, None) => None,
+            _ => return Err(StoreError::Damaged("a job has half a session".into())),
+        };
+        Ok(JobSpec {
+            tenant,
+            kind,
+            agent,
+            lane,
+            session,
+            keys: self.keys,
+            priority,
+            not_before: self.not_before,
+            deadline: self.deadline,
+            queue_timeout: self.queue_timeout,
+            timeout: self.timeout,
+            retry: self.retry,
+            idempotency: self.idempotency,
+            retry_of: self.retry_of,
+            tags: self.tags,
+            schedule: self.schedule,
+            callback: self.callback,
+            capacity: CapacityRequest { cost, ..self.capacity },
+            member: self.member,
+            placement: self.placement,
+        })
+    }
 }
 
 /// A session without its key, which has a column.
@@ -109,7 +153,19 @@ impl SessionRest {
 
 /// Appends the form of `row` to `out`.
 pub(crate) fn write_spec(out: &mut Vec<u8>, row: &JobRow) {
-    write_rest(out, &row.spec, row.payload_len, &row.submitted_by, row.position);
+    // Parts with an underscore have columns of their own.
+    let JobRow {
+        seq: _,
+        id: _,
+        spec,
+        payload_len,
+        created_at: _,
+        rank_time: _,
+        submitted_by,
+        position,
+        status: _,
+    } = row;
+    write_rest(out, spec, *payload_len, submitted_by, *position);
 }
 
 /// Appends the form of those parts of a spec that have no column of their own.
@@ -120,113 +176,112 @@ pub(super) fn write_rest(
     submitted_by: &Name,
     position: u32,
 ) {
-    let flag = |present: bool, bit: u64| if present { bit } else { 0 };
+    // The five first ones have columns, and so has the priority.
+    let JobSpec {
+        tenant: _,
+        kind: _,
+        agent: _,
+        lane: _,
+        session,
+        keys,
+        priority: _,
+        not_before,
+        deadline,
+        queue_timeout,
+        timeout,
+        retry,
+        idempotency,
+        retry_of,
+        tags,
+        schedule,
+        callback,
+        capacity,
+        member,
+        placement,
+    } = spec;
     out.push(VERSION);
-    put_u64(
-        out,
-        flag(spec.session.is_some(), SESSION)
-            | flag(spec.not_before.is_some(), NOT_BEFORE)
-            | flag(spec.deadline.is_some(), DEADLINE)
-            | flag(spec.queue_timeout.is_some(), QUEUE_TIMEOUT)
-            | flag(spec.timeout.is_some(), TIMEOUT)
-            | flag(spec.retry.is_some(), RETRY)
-            | flag(spec.idempotency.is_some(), IDEMPOTENCY)
-            | flag(spec.retry_of.is_some(), RETRY_OF)
-            | flag(!spec.keys.is_empty(), KEYS)
-            | flag(!spec.tags.is_empty(), TAGS)
-            | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
-            | flag(spec.schedule.is_some(), SCHEDULE)
-            | flag(spec.callback.is_some(), CALLBACK)
-            | flag(spec.member.is_some(), MEMBER)
-            | flag(spec.member.as_deref().is_some_and(is_grouped), GROUPING)
-            | flag(position > 0, POSITION)
-            | flag(asks_more_than_units(&spec.capacity), NEEDS)
-            | flag(spec.placement.is_some(), WANTS),
-    );
+    put_u64(out, parts_of(spec, position));
     put_u64(out, payload_len.into());
-    put_bytes(out, submitted_by.as_str().as_bytes());
-    if let Some(session) = &spec.session {
-        put_u64(out, session.max_concurrent.into());
-        if has_rules(session) {
-            write_rules(out, session);
-        }
-    }
-    for time in [spec.not_before, spec.deadline].into_iter().flatten() {
+    put_name(out, submitted_by);
+    write_part(out, session.as_ref(), write_session);
+    for time in [not_before, deadline].into_iter().flatten() {
         put_i64(out, time.0);
     }
-    for span in [spec.queue_timeout, spec.timeout].into_iter().flatten() {
+    for span in [queue_timeout, timeout].into_iter().flatten() {
         put_u64(out, span.0);
     }
-    if let Some(retry) = &spec.retry {
-        write_retry(out, retry);
-    }
-    if let Some(idempotency) = &spec.idempotency {
-        put_bytes(out, idempotency.key.as_str().as_bytes());
-        out.extend_from_slice(&idempotency.digest);
-    }
-    if let Some(job) = spec.retry_of {
-        out.extend_from_slice(&job.0.to_be_bytes());
-    }
-    write_extras(out, spec);
-    if position > 0 {
-        put_u64(out, position.into());
+    write_part(out, retry.as_ref(), write_retry);
+    write_part(out, idempotency.as_ref(), write_idempotency);
+    write_part(out, retry_of.as_ref(), |out, job| out.extend_from_slice(&job.0.to_be_bytes()));
+    write_part(out, Some(keys).filter(|keys| !keys.is_empty()), |out, keys| write_keys(out, keys));
+    write_part(out, Some(tags).filter(|tags| !tags.is_empty()), |out, tags| put_names(out, tags));
+    write_part(out, callback.as_ref(), write_callback);
+    write_part(out, schedule.as_ref(), write_schedule);
+    write_part(out, Some(capacity).filter(|capacity| requests_more_than_units(capacity)), write_capacity);
+    write_part(out, member.as_deref(), write_member);
+    write_part(out, placement.as_deref(), write_placement);
+    write_part(out, Some(position).filter(|position| *position > 0).as_ref(), |out, position| {
+        put_u64(out, (*position).into());
+    });
+}
+
+/// The flags of the parts that are not missing.
+fn parts_of(spec: &JobSpec, position: u32) -> u64 {
+    let flag = |present: bool, bit: u64| if present { bit } else { 0 };
+    flag(spec.session.is_some(), SESSION)
+        | flag(spec.session.as_ref().is_some_and(has_rules), SESSION_RULES)
+        | flag(spec.not_before.is_some(), NOT_BEFORE)
+        | flag(spec.deadline.is_some(), DEADLINE)
+        | flag(spec.queue_timeout.is_some(), QUEUE_TIMEOUT)
+        | flag(spec.timeout.is_some(), TIMEOUT)
+        | flag(spec.retry.is_some(), RETRY)
+        | flag(spec.idempotency.is_some(), IDEMPOTENCY)
+        | flag(spec.retry_of.is_some(), RETRY_OF)
+        | flag(!spec.keys.is_empty(), KEYS)
+        | flag(!spec.tags.is_empty(), TAGS)
+        | flag(spec.callback.is_some(), CALLBACK)
+        | flag(spec.schedule.is_some(), SCHEDULE)
+        | flag(requests_more_than_units(&spec.capacity), CAPACITY)
+        | flag(spec.member.is_some(), MEMBER)
+        | flag(spec.placement.is_some(), PLACEMENT)
+        | flag(position > 0, POSITION)
+}
+
+fn write_part<T>(out: &mut Vec<u8>, part: Option<&T>, write: impl FnOnce(&mut Vec<u8>, &T)) {
+    if let Some(part) = part {
+        write(out, part);
     }
 }
 
-/// Appends what few jobs have.
-fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
-    if !spec.keys.is_empty() {
-        put_u64(out, spec.keys.len() as u64);
-        for key in &spec.keys {
-            put_bytes(out, key.name.as_str().as_bytes());
-            put_bytes(out, key.value.as_str().as_bytes());
-        }
-    }
-    if !spec.tags.is_empty() {
-        put_u64(out, spec.tags.len() as u64);
-        for tag in &spec.tags {
-            put_bytes(out, tag.as_str().as_bytes());
-        }
-    }
-    if let Some(callback) = &spec.callback {
-        put_bytes(out, callback.url.as_bytes());
-        put_bytes(out, callback.format.as_str().as_bytes());
-    }
-    if let Some(schedule) = &spec.schedule {
-        let ScheduleRef { id, name, slot, by_hand } = schedule;
-        out.extend_from_slice(&id.0.to_be_bytes());
-        put_bytes(out, name.as_str().as_bytes());
-        put_i64(out, slot.0);
-        out.push(u8::from(*by_hand));
-    }
-    if asks_more_than_units(&spec.capacity) {
-        write_needs(out, &spec.capacity);
-    }
-    if let Some(member) = &spec.member {
-        write_member(out, member);
-        if is_grouped(member) {
-            write_grouping(out, member);
-        }
-    }
-    if let Some(wants) = &spec.placement {
-        write_wants(out, wants);
+fn write_idempotency(out: &mut Vec<u8>, idempotency: &IdempotencyKey) {
+    let IdempotencyKey { key, digest } = idempotency;
+    put_name(out, key);
+    out.extend_from_slice(digest);
+}
+
+fn write_keys(out: &mut Vec<u8>, keys: &[Key]) {
+    put_u64(out, keys.len() as u64);
+    for Key { name, value } in keys {
+        put_name(out, name);
+        put_name(out, value);
     }
 }
 
-/// True for a group, and for a node that is in one.
-fn is_grouped(member: &MemberOf) -> bool {
-    member.group || member.within.is_some()
+fn write_callback(out: &mut Vec<u8>, callback: &Callback) {
+    let Callback { url, format } = callback;
+    put_bytes(out, url.as_bytes());
+    put_name(out, format);
 }
 
-fn read_membership(input: &mut Input<'_>, grouped: bool) -> Result<Box<MemberOf>, StoreError> {
-    let mut member = read_member(input)?;
-    if grouped {
-        read_grouping(input, &mut member)?;
-    }
-    Ok(Box::new(member))
+fn write_schedule(out: &mut Vec<u8>, schedule: &ScheduleRef) {
+    let ScheduleRef { id, name, slot, by_hand } = schedule;
+    out.extend_from_slice(&id.0.to_be_bytes());
+    put_name(out, name);
+    put_i64(out, slot.0);
+    out.push(u8::from(*by_hand));
 }
 
-/// True for a session that asks for more than to run so many at once, in order.
+/// True for a session with rules beside its concurrency.
 fn has_rules(session: &Session) -> bool {
     let Session { key: _, max_concurrent: _, mode, cap, drop, debounce, debounce_max, sent_at } = session;
     (*mode, *drop) != (SessionMode::Queue, DropPolicy::Old)
@@ -236,8 +291,12 @@ fn has_rules(session: &Session) -> bool {
         || sent_at.is_some()
 }
 
-fn write_rules(out: &mut Vec<u8>, session: &Session) {
-    let Session { key: _, max_concurrent: _, mode, cap, drop, debounce, debounce_max, sent_at } = session;
+fn write_session(out: &mut Vec<u8>, session: &Session) {
+    let Session { key: _, max_concurrent, mode, cap, drop, debounce, debounce_max, sent_at } = session;
+    put_u64(out, (*max_concurrent).into());
+    if !has_rules(session) {
+        return;
+    }
     let flag = |present: bool, bit: u64| if present { bit } else { 0 };
     put_u64(
         out,
@@ -258,13 +317,14 @@ fn write_rules(out: &mut Vec<u8>, session: &Session) {
     }
 }
 
-fn asks_more_than_units(needs: &CapacityRequest) -> bool {
-    let CapacityRequest { cost: _, quiet, unique, expected_duration, hours } = needs;
+/// True where a request has more than a cost, which has a column.
+fn requests_more_than_units(capacity: &CapacityRequest) -> bool {
+    let CapacityRequest { cost: _, quiet, unique, expected_duration, hours } = capacity;
     quiet.is_some() || *unique || expected_duration.is_some() || hours.is_some()
 }
 
-fn write_needs(out: &mut Vec<u8>, needs: &CapacityRequest) {
-    let CapacityRequest { cost: _, quiet, unique, expected_duration, hours } = needs;
+fn write_capacity(out: &mut Vec<u8>, capacity: &CapacityRequest) {
+    let CapacityRequest { cost: _, quiet, unique, expected_duration, hours } = capacity;
     let flag = |present: bool, bit: u8| if present { bit } else { 0 };
     out.push(
         flag(quiet.is_some(), QUIET)
@@ -308,10 +368,7 @@ fn write_retry(out: &mut Vec<u8>, retry: &RetryPolicy) {
 }
 
 /// Reads a form back. `intern` makes the names, so that equal ones can share their text.
-pub(crate) fn read_spec(
-    bytes: &[u8],
-    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
-) -> Result<SpecRest, StoreError> {
+pub(crate) fn read_spec(bytes: &[u8], intern: &mut Intern<'_>) -> Result<SpecRest, StoreError> {
     let mut input = Input::new("the spec of a job", bytes);
     input.version(VERSION)?;
     let flags = input.u64()?;
@@ -337,9 +394,9 @@ pub(crate) fn read_spec(
         tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
         callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
         schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
-        needs: if has(NEEDS) { read_needs(&mut input)? } else { CapacityRequest::default() },
-        member: has(MEMBER).then(|| read_membership(&mut input, has(GROUPING))).transpose()?,
-        wants: has(WANTS).then(|| read_wants(&mut input, intern).map(Box::new)).transpose()?,
+        capacity: if has(CAPACITY) { read_capacity(&mut input)? } else { CapacityRequest::default() },
+        member: has(MEMBER).then(|| read_member(&mut input).map(Box::new)).transpose()?,
+        placement: has(PLACEMENT).then(|| read_placement(&mut input, intern).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
     };
     input.end()?;
@@ -381,10 +438,10 @@ fn read_retry(input: &mut Input<'_>) -> Result<RetryPolicy, StoreError> {
     Ok(RetryPolicy { retries_max, losses_max, backoff: Backoff { base, factor, max, jitter } })
 }
 
-fn read_needs(input: &mut Input<'_>) -> Result<CapacityRequest, StoreError> {
+fn read_capacity(input: &mut Input<'_>) -> Result<CapacityRequest, StoreError> {
     let flags = input.u8()?;
-    if flags & !NEEDS_ALL != 0 {
-        return Err(input.damaged("it needs what this program does not know"));
+    if flags & !ALL_CAPACITY != 0 {
+        return Err(input.damaged("its capacity request has parts that this program does not know"));
     }
     let has = |bit: u8| flags & bit != 0;
     let quiet = match has(QUIET).then(|| input.u8()).transpose()? {
@@ -412,11 +469,8 @@ fn read_idempotency(input: &mut Input<'_>) -> Result<IdempotencyKey, StoreError>
     Ok(IdempotencyKey { key: input.name()?, digest: input.array()? })
 }
 
-fn read_keys(
-    input: &mut Input<'_>,
-    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
-) -> Result<Vec<Key>, StoreError> {
-    let count = read_count(input)?;
+fn read_keys(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Vec<Key>, StoreError> {
+    let count = input.count()?;
     let mut keys = Vec::with_capacity(count);
     for _ in 0..count {
         keys.push(Key { name: intern(input.text()?)?, value: intern(input.text()?)? });
@@ -424,11 +478,8 @@ fn read_keys(
     Ok(keys)
 }
 
-fn read_tags(
-    input: &mut Input<'_>,
-    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
-) -> Result<Vec<Name>, StoreError> {
-    let count = read_count(input)?;
+fn read_tags(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Vec<Name>, StoreError> {
+    let count = input.count()?;
     let mut tags = Vec::with_capacity(count);
     for _ in 0..count {
         tags.push(intern(input.text()?)?);
@@ -436,28 +487,15 @@ fn read_tags(
     Ok(tags)
 }
 
-fn read_callback(
-    input: &mut Input<'_>,
-    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
-) -> Result<Callback, StoreError> {
+fn read_callback(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Callback, StoreError> {
     Ok(Callback { url: input.text()?.into(), format: intern(input.text()?)? })
 }
 
-fn read_schedule(
-    input: &mut Input<'_>,
-    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
-) -> Result<ScheduleRef, StoreError> {
+fn read_schedule(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<ScheduleRef, StoreError> {
     let id = ScheduleId(u128::from_be_bytes(input.array()?));
     let (name, slot) = (intern(input.text()?)?, Wall(input.i64()?));
     match input.u8()? {
         by_hand @ 0..=1 => Ok(ScheduleRef { id, name, slot, by_hand: by_hand == 1 }),
-        _ => Err(input.damaged("a run is neither by hand nor of a slot")),
-    }
-}
-
-pub(super) fn read_count(input: &mut Input<'_>) -> Result<usize, StoreError> {
-    match usize::try_from(input.u64()?) {
-        Ok(count) if count <= input.left() => Ok(count),
-        _ => Err(input.damaged("a list is longer than its bytes")),
+        _ => Err(input.damaged("a firing is neither by hand nor of a slot")),
     }
 }

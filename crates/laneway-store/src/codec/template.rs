@@ -1,21 +1,21 @@
 //! The template of a schedule's jobs, in one column.
 
-use laneway_core::{CapacityRequest, JobSpec, Name};
+use laneway_core::{JobSpec, Name};
 
-use super::spec::{SpecRest, read_spec, write_rest};
-use super::{Input, put_bytes, put_i64, put_u64};
+use super::spec::{SpecColumns, read_spec, write_rest};
+use super::{Input, Intern, put_bytes, put_i64, put_name, put_u64};
 use crate::StoreError;
 
-/// The first one had no cost.
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
 
-/// Appends the form of `spec` to `out`. Its tenant has a column of its own.
+/// Appends the form of `spec` to `out`. Its tenant has a column of its own. First come the fields that have columns in the
+/// row of a job, then the form of the others.
 pub(crate) fn write_template(out: &mut Vec<u8>, spec: &JobSpec) {
     out.push(VERSION);
     put_i64(out, spec.priority.into());
     put_u64(out, spec.capacity.cost.into());
     for name in [&spec.kind, &spec.agent, &spec.lane] {
-        put_bytes(out, name.as_str().as_bytes());
+        put_name(out, name);
     }
     // No name is empty, so an empty one says that there is none.
     let session = spec.session.as_ref().map_or("", |session| session.key.as_str());
@@ -27,60 +27,17 @@ pub(crate) fn write_template(out: &mut Vec<u8>, spec: &JobSpec) {
 pub(crate) fn read_template(
     tenant: Name,
     bytes: &[u8],
-    intern: &mut dyn FnMut(&str) -> Result<Name, StoreError>,
+    intern: &mut Intern<'_>,
 ) -> Result<JobSpec, StoreError> {
     let mut input = Input::new("the template of a schedule", bytes);
-    let version = input.version_up_to(VERSION)?;
+    input.version(VERSION)?;
     let priority = i32::try_from(input.i64()?).map_err(|_| input.damaged("a priority is too large"))?;
-    let cost = if version > 1 { input.u32()? } else { 0 };
+    let cost = input.u32()?;
     let (kind, agent, lane) = (intern(input.text()?)?, intern(input.text()?)?, intern(input.text()?)?);
-    let session = input.text()?;
-    let rest = read_spec(input.take(input.left())?, intern)?;
-    let SpecRest {
-        payload_len: _,
-        submitted_by: _,
-        position: _,
-        session: session_rest,
-        keys,
-        not_before,
-        deadline,
-        queue_timeout,
-        timeout,
-        retry,
-        idempotency,
-        retry_of,
-        tags,
-        schedule,
-        callback,
-        needs,
-        member,
-        wants,
-    } = rest;
-    let session = match (session, session_rest) {
-        ("", None) => None,
-        (key, Some(rest)) => Some(rest.with_key(intern(key)?)),
-        _ => return Err(StoreError::Damaged("a template has half a session".into())),
+    let session = match input.text()? {
+        "" => None,
+        key => Some(intern(key)?),
     };
-    Ok(JobSpec {
-        tenant,
-        kind,
-        agent,
-        lane,
-        session,
-        keys,
-        priority,
-        not_before,
-        deadline,
-        queue_timeout,
-        timeout,
-        retry,
-        idempotency,
-        retry_of,
-        tags,
-        schedule,
-        callback,
-        capacity: CapacityRequest { cost, ..needs },
-        member,
-        placement: wants,
-    })
+    let rest = read_spec(input.remaining(), intern)?;
+    rest.with_columns(SpecColumns { tenant, kind, agent, lane, session, priority, cost })
 }

@@ -1,8 +1,8 @@
 //! What was written comes back; what was damaged is rejected, whatever the damage.
 
 use laneway_core::{
-    Binding, CapacityRequest, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, RunId, RunRow,
-    RunSpec, RunState, Seq, Session, Wall,
+    Binding, Chain, Event, EventKind, FailurePolicy, JobRow, MemberOf, Name, RunId, RunRow, RunSpec,
+    RunState, Seq, Session, Wall,
 };
 use proptest::prelude::*;
 
@@ -128,30 +128,42 @@ fn read_all(bytes: &[u8]) {
     }
 }
 
-/// Rows from before sessions had rules hold the concurrency only, and so do rows of sessions without rules today.
 #[test]
-fn a_session_without_rules_has_the_old_form() {
-    let mut row = rich_row();
-    (row.spec.schedule, row.spec.callback, row.position) = (None, None, 0);
-    row.spec.capacity = CapacityRequest::default();
-    row.spec.placement = None;
-    row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
-    let mut bytes = Vec::new();
-    write_spec(&mut bytes, &row);
-    assert_eq!(bytes[..2], [1, 0xff], "version, and the first seven bits of the flags");
-    assert_eq!(bytes[2], 0x07, "the other three, and none for rules");
-    let spec = read_spec(&bytes, &mut crate::rows::stored_name).unwrap();
-    assert_eq!(spec.session.unwrap().with_key(Name::fixed("chat:42")), row.spec.session.unwrap());
+fn a_spec_comes_back_whole() {
+    for row in [rich_row(), member_row(), Driver::new(&Memory).draft()] {
+        let (mut bytes, spec) = (Vec::new(), row.spec.clone());
+        write_spec(&mut bytes, &row);
+        let rest = read_spec(&bytes, &mut crate::rows::stored_name).unwrap();
+        assert_eq!((rest.payload_len, rest.position), (row.payload_len, row.position));
+        assert_eq!(rest.submitted_by, row.submitted_by);
+        let columns = SpecColumns {
+            tenant: spec.tenant.clone(),
+            kind: spec.kind.clone(),
+            agent: spec.agent.clone(),
+            lane: spec.lane.clone(),
+            session: spec.session.as_ref().map(|session| session.key.clone()),
+            priority: spec.priority,
+            cost: spec.capacity.cost,
+        };
+        assert_eq!(rest.with_columns(columns).unwrap(), spec);
+        bytes.clear();
+        write_template(&mut bytes, &spec);
+        let template = read_template(spec.tenant.clone(), &bytes, &mut crate::rows::stored_name);
+        assert_eq!(template.unwrap(), spec);
+    }
 }
 
 #[test]
-fn a_spec_from_before_there_were_callbacks_is_read_and_written_as_ever() {
+fn a_plain_spec_is_short() {
     let mut row = Driver::new(&Memory).draft();
     row.position = 0;
     let mut bytes = Vec::new();
     write_spec(&mut bytes, &row);
     assert_eq!(bytes, b"\x01\x00\x00\x06tester");
-    assert_eq!(read_spec(&bytes, &mut crate::rows::stored_name).unwrap().callback, None);
+    row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
+    bytes.clear();
+    write_spec(&mut bytes, &row);
+    assert_eq!(bytes, b"\x01\x01\x00\x06tester\x03", "a session without rules is one number");
 }
 
 #[test]

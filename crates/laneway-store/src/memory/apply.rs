@@ -10,7 +10,7 @@ use laneway_core::{
 };
 
 use super::state::{EventBatch, Job, State};
-use super::{calendar, runs};
+use super::{runs, schedules};
 use crate::logs::stream_of;
 use crate::{LogView, StoreError};
 
@@ -31,7 +31,7 @@ pub(super) fn commit(state: &mut State, effects: &Effects) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Event numbers have no gaps: this is what lets a reader say that it has seen everything.
+/// Event numbers have no gaps, so that a reader knows that it has seen everything.
 fn check_numbers(state: &State, events: &[Event]) -> Result<(), StoreError> {
     for (event, number) in events.iter().zip(state.last_event + 1..) {
         if event.number != number {
@@ -41,13 +41,13 @@ fn check_numbers(state: &State, events: &[Event]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A commit under way: the state, and what it was where it has been touched.
+/// A commit under way: the state, and the old values of what it has changed.
 struct Commit<'a> {
     state: &'a mut State,
     before: Before,
 }
 
-/// What the state was before the commit, as far as the commit has touched it.
+/// The state before the commit, as far as the commit has changed it.
 struct Before {
     /// Touched jobs; `None`: it was not there.
     jobs: BTreeMap<Seq, Option<Arc<Job>>>,
@@ -58,7 +58,7 @@ struct Before {
     clock_seen: Option<Wall>,
     last_seq: u64,
     ended: u64,
-    calendar: Vec<calendar::Undo>,
+    schedules: Vec<schedules::Undo>,
     runs: runs::Before,
 }
 
@@ -73,7 +73,7 @@ impl Before {
             clock_seen: state.clock_seen,
             last_seq: state.last_seq,
             ended: state.ended,
-            calendar: Vec::new(),
+            schedules: Vec::new(),
             runs: runs::Before::default(),
         }
     }
@@ -93,11 +93,11 @@ impl Commit<'_> {
             Change::JobEnded(end) => self.end_job(end),
             Change::LogAppended { seq, attempt, lines } => self.append_log(*seq, *attempt, lines),
             Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
-                self.purge_jobs(lane, *finished_before, *keyed_finished_before, *max);
+                self.prune_jobs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
             Change::EventsPruned { before } => {
-                self.purge_events(*before);
+                self.prune_events(*before);
                 Ok(())
             }
             Change::OverridesPut(bytes) => {
@@ -141,21 +141,21 @@ impl Commit<'_> {
                 runs::apply(self.state, change, &mut self.before.runs)
             }
             Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
-                self.purge_ended_runs(lane, *finished_before, *keyed_finished_before, *max);
+                self.prune_ended_runs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
-            of_schedule => calendar::apply(self.state, of_schedule, &mut self.before.calendar),
+            of_schedule => schedules::apply(self.state, of_schedule, &mut self.before.schedules),
         }
     }
 
-    /// Not where the job is gone.
+    /// Not where the job is deleted.
     fn put_delivery(&mut self, row: &DeliveryRow) {
         if let Ok(job) = self.stored_job(row.seq) {
             job.delivery = Some(row.clone());
         }
     }
 
-    /// Not where the job is gone.
+    /// Not where the job is deleted.
     fn put_try(&mut self, tried: &DeliveryTry) {
         if let Ok(job) = self.stored_job(tried.seq) {
             job.tries.push(tried.clone());
@@ -268,9 +268,9 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Takes out ended jobs of the lane, those that ended first first. An open attempt keeps its job, and so do a live job
+    /// Deletes ended jobs of the lane, those that ended first first. An open attempt keeps its job, and so do a live job
     /// that runs for it and a delivery that waits.
-    fn purge_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
+    fn prune_jobs(&mut self, lane: &Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) {
         let mut due: Vec<(Wall, u64, Seq)> = Vec::new();
         for (seq, job) in &self.state.jobs {
             let Some((end, nth)) = &job.end else { continue };
@@ -293,8 +293,8 @@ impl Commit<'_> {
         }
     }
 
-    /// Takes out ended runs of the lane with all their jobs, those that ended first first.
-    fn purge_ended_runs(
+    /// Deletes ended runs of the lane with all their jobs, those that ended first first.
+    fn prune_ended_runs(
         &mut self,
         lane: &Name,
         finished_before: Wall,
@@ -320,8 +320,8 @@ impl Commit<'_> {
         leader.is_some_and(|leader| leader.end.is_none())
     }
 
-    /// Takes out the oldest batches, up to the first one that has an event from `before` or later.
-    fn purge_events(&mut self, before: Wall) {
+    /// Deletes the oldest batches, up to the first one that has an event from `before` or later.
+    fn prune_events(&mut self, before: Wall) {
         self.before.batches.get_or_insert_with(|| self.state.batches.clone());
         let batches = &mut self.state.batches;
         let kept_from = batches.iter().position(|batch| batch.at >= before).unwrap_or(batches.len());
@@ -364,12 +364,12 @@ impl Commit<'_> {
             clock_seen,
             last_seq,
             ended,
-            calendar,
+            schedules,
             runs,
         } = self.before;
-        calendar::undo(self.state, calendar);
+        schedules::undo(self.state, schedules);
         runs::undo(self.state, runs);
-        // All out before any goes in: a purged job may have had the key of a new one.
+        // All out before any goes in: a pruned job may have had the key of a new one.
         for seq in jobs.keys() {
             self.state.remove(*seq);
         }

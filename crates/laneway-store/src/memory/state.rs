@@ -1,4 +1,4 @@
-//! What the memory store holds.
+//! The state of the memory store.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::{JobView, LogView};
 pub(super) struct State {
     /// Every stored job, live or ended.
     pub jobs: BTreeMap<Seq, Arc<Job>>,
-    /// Where a job is, by its name for the outside.
+    /// The number of a job, by its public id.
     pub ids: BTreeMap<JobId, Seq>,
-    /// Where the job of an idempotency key is.
+    /// The job of an idempotency key.
     pub keys: BTreeMap<(Name, Name), Seq>,
     /// Event batches, oldest first, one for each commit that had events.
     pub batches: VecDeque<Arc<EventBatch>>,
     /// Tokens by their public part.
     pub tokens: BTreeMap<Name, TokenRecord>,
-    /// What is known of sessions, by tenant and name.
+    /// The state of sessions, by tenant and name.
     pub sessions: BTreeMap<(Name, Name), SessionRow>,
     /// The runtime's own settings bytes.
     pub overrides: Option<Bytes>,
@@ -40,9 +40,9 @@ pub(super) struct State {
     pub ended: u64,
     /// Schedules.
     pub schedules: BTreeMap<ScheduleId, Arc<Schedule>>,
-    /// Slots that came, with the jobs that they made.
+    /// Slots that came, with the jobs that they created.
     pub slots: BTreeMap<(Wall, ScheduleId), Option<JobId>>,
-    /// The run log.
+    /// The firing log.
     pub runs: BTreeMap<u64, Arc<FiringLogEntry>>,
     /// Runs by their first jobs.
     pub run_rows: BTreeMap<Seq, Arc<RunRow>>,
@@ -55,13 +55,13 @@ pub(super) struct State {
 pub(super) struct Job {
     /// Its row.
     pub row: JobRow,
-    /// What it was submitted with.
+    /// Its payload.
     pub payload: Bytes,
     /// Its open attempt.
     pub open: Option<OpenAttempt>,
     /// Its closed attempts, except one that ended it.
     pub closed: Vec<ClosedAttempt>,
-    /// How it ended, and as which in the order of endings.
+    /// Its end, and its number in the order of ends.
     pub end: Option<(JobEnd, u64)>,
     /// The jobs that were merged into it.
     pub merged: BTreeSet<Seq>,
@@ -69,11 +69,11 @@ pub(super) struct Job {
     pub logs: Vec<LogView>,
     /// How much it wrote.
     pub tally: LogTally,
-    /// The delivery that is or was owed.
+    /// Its webhook delivery.
     pub delivery: Option<DeliveryRow>,
     /// Tries at it, oldest first.
     pub tries: Vec<DeliveryTry>,
-    /// What a client calls the whole of the run that it is the first job of.
+    /// The definition of the run whose first job it is.
     pub definition: Option<Bytes>,
 }
 
@@ -87,8 +87,8 @@ pub(super) struct EventBatch {
 }
 
 impl State {
-    /// Where the numbers stand.
-    pub fn head(&self) -> StoreCounters {
+    /// The counters.
+    pub fn counters(&self) -> StoreCounters {
         StoreCounters {
             last_seq: self.last_seq,
             last_event: self.last_event,
@@ -148,7 +148,7 @@ impl State {
 }
 
 impl Job {
-    /// The job as people see it.
+    /// The job as readers see it.
     pub fn view(&self) -> JobView {
         JobView {
             row: self.row.clone(),
@@ -163,7 +163,7 @@ impl Job {
         spec.idempotency.as_ref().map(|idempotency| (spec.tenant.clone(), idempotency.key.clone()))
     }
 
-    /// True while somebody is owed the news of its end.
+    /// True while its delivery waits.
     pub fn is_owed(&self) -> bool {
         self.delivery.as_ref().is_some_and(|row| row.state == DeliveryState::Waiting)
     }

@@ -15,20 +15,20 @@ use super::columns::{
 };
 use super::live::Live;
 use super::offline::Offline;
-use super::{deliveries, events, files, load, open, runs, schedules, sessions};
+use super::{deliveries, events, files, firing_log, load, open, runs, schedules, sessions};
 use crate::StoreError;
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name};
 
 /// The name under which files that do not belong together are reported.
 const FILES: &str = "files";
-/// Findings that are listed; a file that is damaged all over would give millions.
+/// Most findings that are listed. A file that is damaged everywhere would have millions.
 const DAMAGE_MAX: usize = 100;
 /// Instructions of SQLite between two looks at the clock.
 const OPS: i32 = 20_000;
 /// Rows between two calls for progress.
 const STEP: u64 = 1_000;
 
-/// How much a check may look at. `None`: everything.
+/// How much a check may read. `None`: everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckBounds {
     /// Rows that are read at most.
@@ -37,10 +37,10 @@ pub struct CheckBounds {
     pub time_max: Option<Duration>,
 }
 
-/// Where a check stands.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckProgress {
-    /// What it looks at: `pages`, `events`, `links`, or a table.
+    /// What it reads now: `pages`, `events`, `links`, or a table.
     pub stage: &'static str,
     /// Rows so far, of all tables.
     pub done: u64,
@@ -171,7 +171,7 @@ fn stop_at(conn: &mut Connection, end: Option<Instant>) -> Result<(), StoreError
     Ok(conn.progress_handler(OPS, end.map(|end| move || Instant::now() >= end))?)
 }
 
-/// What SQLite itself can tell about its pages, indexes and constraints.
+/// The checks of SQLite itself: pages, indexes and constraints.
 fn pages(conn: &Connection, report: &mut CheckReport) -> Result<(), StoreError> {
     let mut check = conn.prepare(&format!("PRAGMA integrity_check({DAMAGE_MAX})"))?;
     let mut rows = check.query([])?;
@@ -192,7 +192,7 @@ fn pages(conn: &Connection, report: &mut CheckReport) -> Result<(), StoreError> 
     }
 }
 
-/// Every table that is read row by row, with its key and the columns that its reader wants.
+/// Every table that is read row by row, with its key and the columns that its reader uses.
 const TABLES: [(&str, &str); 12] = [
     ("job", "seq"),
     ("payload", "seq"),
@@ -202,8 +202,8 @@ const TABLES: [(&str, &str); 12] = [
     ("idempotency", "key"),
     ("run", "first"),
     ("run_call", "target"),
-    ("cron_jobs", "id"),
-    ("cron_run_logs", "number"),
+    ("schedule", "id"),
+    ("firing_log", "number"),
     ("delivery", "seq"),
     ("token", "id"),
 ];
@@ -223,7 +223,7 @@ struct Walk {
     /// When the rows must leave the rest of the time to the events.
     rows_end: Option<Instant>,
     total: u64,
-    /// True: something was left out for want of time.
+    /// True: something was left out for lack of time.
     cut: bool,
 }
 
@@ -322,7 +322,7 @@ fn tables(
     walk: &mut Walk,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<(), StoreError> {
-    // Rows first: what will be served next is in them. The chain is as long as the history.
+    // Rows first, because the server needs them next. The chain is as long as the history.
     walk.begin_rows();
     jobs(conn, walk, progress)?;
     others(conn, walk, progress)?;
@@ -410,14 +410,14 @@ fn others(
     walk.rows(conn, ("run_call", &sql), progress, &mut |row| runs::read_call(row).map(drop))?;
     let mut names = Interner::default();
     let sql = format!(
-        "SELECT {} FROM cron_jobs LEFT JOIN cron_payload ON cron_payload.id = cron_jobs.id",
+        "SELECT {} FROM schedule LEFT JOIN schedule_payload ON schedule_payload.id = schedule.id",
         schedules::SCHEDULE
     );
-    walk.rows(conn, ("cron_jobs", &sql), progress, &mut |row| {
+    walk.rows(conn, ("schedule", &sql), progress, &mut |row| {
         schedules::read_schedule(row, &mut names).map(drop)
     })?;
-    let sql = format!("SELECT {} FROM cron_run_logs ORDER BY number DESC", schedules::RUN);
-    walk.rows(conn, ("cron_run_logs", &sql), progress, &mut |row| schedules::read_run(row).map(drop))?;
+    let sql = format!("SELECT {} FROM firing_log ORDER BY number DESC", firing_log::ENTRY);
+    walk.rows(conn, ("firing_log", &sql), progress, &mut |row| firing_log::read(row).map(drop))?;
     let sql = format!("SELECT {} FROM delivery ORDER BY seq DESC", deliveries::DELIVERY);
     walk.rows(conn, ("delivery", &sql), progress, &mut |row| deliveries::read(row).map(drop))?;
     for (table, loaded) in

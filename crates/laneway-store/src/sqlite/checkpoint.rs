@@ -7,15 +7,15 @@ use rusqlite::Connection;
 use super::open::BUSY;
 use crate::StoreError;
 
-/// Pages (4 KiB each) in the log that ask for a checkpoint: between many small ones and long pauses.
+/// Pages (4 KiB each) in the log after which a checkpoint is made: a compromise between many small ones and long pauses.
 const PAGES_DUE: i64 = 4_000;
-/// How often the log is looked at, in commits. A commit writes a few hundred pages at most, and a look costs more than
-/// it seems: it drops pages from the cache.
+/// How often the size of the log is read, in commits. A commit writes a few hundred pages at most, and a read is not
+/// cheap: it drops pages from the cache.
 const LOOK_EVERY: u32 = 16;
-/// Bytes of payloads and results after which the log is looked at whatever the number of commits.
+/// Bytes of payloads and results after which the size of the log is read, whatever the number of commits.
 const LOOK_BYTES: usize = 2 << 20;
 /// Pages in the log at which readers are waited for, so that it can begin anew: 256 MiB. Until then a checkpoint waits
-/// for nobody, and readers that always overlap may keep the log from beginning anew.
+/// for no reader, and readers that always overlap may keep the log from beginning anew.
 const PAGES_MANY: i64 = 64_000;
 /// How long readers are waited for. Every commit waits as long, so it is short; the next try comes after as many pages.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ pub(super) struct Checkpoints {
     due: i64,
     many: i64,
     look_every: u32,
-    /// Commits since the log was last looked at.
+    /// Commits since the size of the log was last read.
     unseen: u32,
     /// Bytes of payloads and results in those commits.
     unseen_bytes: usize,

@@ -1,15 +1,15 @@
 //! Which columns make which row, and back. Every query that reads a job, an attempt or an end reads it here.
 
 use laneway_core::{
-    AttemptId, Bytes, CapacityRequest, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobSpec,
-    JobStatus, MergedInto, OpenAttempt, Seq, Span, Wall,
+    AttemptId, Bytes, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobStatus, MergedInto,
+    OpenAttempt, Seq, Span, Wall,
 };
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use super::sums::{check_sum, in_row};
 use crate::StoreError;
-use crate::codec::{SpecRest, read_failure, read_spec};
+use crate::codec::{SpecColumns, read_failure, read_spec};
 use crate::rows::{
     Interner, stored_attempt_end, stored_attempt_id, stored_job_id, stored_mode, stored_name, stored_reason,
     stored_state,
@@ -29,7 +29,7 @@ const JOB_SUMMED: [usize; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17];
 pub(super) const PAYLOAD: &str = "payload.seq, payload.bytes, payload.sum";
 
 /// The columns that [`read_open`] reads, in its order. All of table `open_attempt`.
-pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid, \
+pub(super) const OPEN: &str = "seq, attempt, attempt_id, lease_epoch, executor, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid, \
      dispatch_seq, boot";
 
 /// The columns that [`read_closed`] reads after those of [`OPEN`], in its order.
@@ -52,58 +52,22 @@ pub(super) fn read_payload(row: &Row<'_>, from: usize) -> Result<Bytes, StoreErr
 }
 
 fn decode_job(row: &Row<'_>, names: &mut Interner) -> Result<JobRow, StoreError> {
-    let spec = read_spec(row.get_ref(10)?.as_blob()?, &mut |text| names.name(text))?;
-    let SpecRest {
-        payload_len,
-        submitted_by,
-        position,
-        session,
-        keys,
-        not_before,
-        deadline,
-        queue_timeout,
-        timeout,
-        retry,
-        idempotency,
-        retry_of,
-        tags,
-        schedule,
-        callback,
-        needs,
-        member,
-        wants,
-    } = spec;
-    let session = match (row.get_ref(6)?.as_str_or_null()?, session) {
-        (Some(key), Some(session)) => Some(session.with_key(names.name(key)?)),
-        (None, None) => None,
-        _ => return Err(StoreError::Damaged("a job has half a session".into())),
-    };
+    let rest = read_spec(row.get_ref(10)?.as_blob()?, &mut |text| names.name(text))?;
+    let (payload_len, submitted_by, position) = (rest.payload_len, rest.submitted_by.clone(), rest.position);
     let mut name = |column: usize| names.name(row.get_ref(column)?.as_str()?);
+    let columns = SpecColumns {
+        tenant: name(2)?,
+        kind: name(3)?,
+        agent: name(4)?,
+        lane: name(5)?,
+        session: row.get_ref(6)?.as_str_or_null()?.map(|key| names.name(key)).transpose()?,
+        priority: small(row, 7)?,
+        cost: small(row, 17)?,
+    };
     Ok(JobRow {
         seq: Seq(number(row, 0)?),
         id: stored_job_id(row.get_ref(1)?.as_blob()?)?,
-        spec: JobSpec {
-            tenant: name(2)?,
-            kind: name(3)?,
-            agent: name(4)?,
-            lane: name(5)?,
-            session,
-            keys,
-            priority: small(row, 7)?,
-            not_before,
-            deadline,
-            queue_timeout,
-            timeout,
-            retry,
-            idempotency,
-            retry_of,
-            tags,
-            schedule,
-            callback,
-            capacity: CapacityRequest { cost: small(row, 17)?, ..needs },
-            member,
-            placement: wants,
-        },
+        spec: rest.with_columns(columns)?,
         payload_len,
         created_at: Wall(row.get_ref(9)?.as_i64()?),
         rank_time: number(row, 8)?,
@@ -206,7 +170,7 @@ fn read_error(value: ValueRef<'_>) -> Result<Option<Failure>, StoreError> {
     value.as_blob_or_null()?.map(read_failure).transpose()
 }
 
-/// A number that is never negative in the house; SQLite's integers are signed.
+/// A number that is never negative in the engine; SQLite's integers are signed.
 pub(super) fn number(row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
     Ok(row.get_ref(column)?.as_i64()?.cast_unsigned())
 }

@@ -2,16 +2,16 @@
 //!
 //! The rows come folded and in key order from `batch.rs`. Statements are fetched once a batch, not once a row.
 
-use laneway_core::{Change, Effects, Event, JobEnd, JobRow, Name, Seq, TokenRecord};
-use rusqlite::types::ValueRef;
+use laneway_core::{Change, Effects, Event, JobEnd, JobRow, JobStatus, Name, Seq, TokenRecord};
+use rusqlite::types::{ToSql, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
-use super::live::{MEMBERS, Shelf};
+use super::live::{Bucket, MEMBERS};
 use super::sums::sum_of;
 use super::{
-    SqliteStore, at_commit, deliveries, epoch, files, lacks_index_space, open, prune, runs, schedules,
-    sessions,
+    SqliteStore, at_commit, attempts, deliveries, epoch, files, firing_log, lacks_index_space, open, prune,
+    runs, schedules, sessions,
 };
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -36,15 +36,15 @@ const SPACE_TRIES: u32 = 32;
 
 fn commit_once(store: &mut SqliteStore, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
     let steps = fold(&effects.changes)?;
-    check_numbers(store.head.last_event, &effects.events)?;
+    check_numbers(store.numbers.last_event, &effects.events)?;
     if steps.is_empty() && effects.events.is_empty() {
         return Ok(());
     }
-    let head = store.head;
+    let numbers = store.numbers;
     store.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let written = epoch::check(&store.conn, epoch).and_then(|()| write(store, &steps, &effects.events));
     if let Err(error) = written {
-        store.head = head;
+        store.numbers = numbers;
         roll_back(store)?;
         return Err(error);
     }
@@ -53,7 +53,7 @@ fn commit_once(store: &mut SqliteStore, epoch: Epoch, effects: &Effects) -> Resu
     let committed = store.conn.prepare_cached("COMMIT")?.execute([]);
     if let Err(error) = committed {
         if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
-            store.head = head;
+            store.numbers = numbers;
             roll_back(store)?;
         } else if lacks_index_space(&error) {
             // The next start will read the log and needs space for the index, too.
@@ -63,37 +63,24 @@ fn commit_once(store: &mut SqliteStore, epoch: Epoch, effects: &Effects) -> Resu
     }
     store.live.committed();
     store.mark_commit();
-    store.checkpoint_if_due(effects.changes.iter().map(opaque_len).sum())
-}
-
-/// How many bytes of payload or result a change carries.
-fn opaque_len(change: &Change) -> usize {
-    match change {
-        Change::JobCreated { payload, .. } => payload.len(),
-        Change::JobEnded(end) => end.result.as_ref().map_or(0, |result| result.len()),
-        Change::CallPut(call) => {
-            [&call.result, &call.payload].into_iter().flatten().map(|bytes| bytes.len()).sum()
-        }
-        Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
-        _ => 0,
-    }
+    store.checkpoint_if_due(effects.changes.iter().map(Change::opaque_len).sum())
 }
 
 fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Result<(), StoreError> {
     for step in steps {
         match step {
             Step::Write(batch) => write_batch(store, batch)?,
-            Step::PurgeJobs(purge) => prune::purge_jobs(store, purge)?,
-            Step::PurgeEvents(before) => prune::purge_events(&store.conn, *before)?,
+            Step::PruneJobs(prune) => prune::prune_jobs(store, prune)?,
+            Step::PruneEvents(before) => prune::prune_events(&store.conn, *before)?,
             Step::PutOverrides(bytes) => {
-                store.conn.prepare_cached("UPDATE head SET overrides = ?1")?.execute([&bytes[..]])?;
+                store.conn.prepare_cached("UPDATE server_state SET overrides = ?1")?.execute([&bytes[..]])?;
             }
             Step::PutToken(token) => put_token(&store.conn, token)?,
             Step::ForgetToken(id) => {
                 store.conn.prepare_cached("DELETE FROM token WHERE id = ?1")?.execute([id.as_str()])?;
             }
             Step::SeeClock(at) => {
-                store.conn.prepare_cached("UPDATE head SET clock_seen = ?1")?.execute([at.0])?;
+                store.conn.prepare_cached("UPDATE server_state SET clock_seen = ?1")?.execute([at.0])?;
             }
             Step::PutSession(row) => sessions::put(&store.conn, row)?,
             Step::ForgetSession { tenant, key } => sessions::forget(&store.conn, tenant, key)?,
@@ -101,15 +88,15 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             Step::MoveSchedule(id, enabled, state) => schedules::move_on(&store.conn, *id, *enabled, state)?,
             Step::RemoveSchedule(id) => schedules::remove(&store.conn, *id)?,
             Step::PutSlot(schedule, slot, job) => schedules::put_slot(&store.conn, *schedule, *slot, *job)?,
-            Step::LogRun(log) => schedules::log(&store.conn, log)?,
-            Step::PurgeRuns(purge) => schedules::purge(&store.conn, purge)?,
+            Step::LogFiring(entry) => firing_log::insert(&store.conn, entry)?,
+            Step::PruneFiringLog(prune) => firing_log::prune(&store.conn, prune)?,
             Step::PutRun(row) => runs::insert(&store.conn, &mut store.blob, row)?,
             Step::DefineRun(first, definition) => runs::define(&store.conn, *first, definition)?,
             Step::MoveRun(first, state, finished_at) => {
                 runs::move_on(&store.conn, *first, *state, *finished_at)?;
             }
             Step::PutCall(row) => runs::put_call(&store.conn, row)?,
-            Step::PurgeEndedRuns(purge) => runs::purge(store, purge)?,
+            Step::PruneRuns(prune) => runs::prune(store, prune)?,
         }
     }
     store.live.write(&store.conn)?;
@@ -125,7 +112,7 @@ fn roll_back(store: &mut SqliteStore) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Event numbers have no gaps: this is what lets a reader say that it has seen everything.
+/// Event numbers have no gaps, so that a reader knows that it has seen everything.
 fn check_numbers(last: u64, events: &[Event]) -> Result<(), StoreError> {
     match events.iter().zip(last + 1..).find(|(event, number)| event.number != *number) {
         None => Ok(()),
@@ -143,8 +130,8 @@ fn write_batch(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreEr
     }
     insert_jobs(store, &batch.jobs)?;
     move_jobs(&store.conn, batch)?;
-    write_open_attempts(&store.conn, batch)?;
-    insert_attempts(store, batch)?;
+    attempts::write_open(&store.conn, batch)?;
+    attempts::insert_closed(store, batch)?;
     sessions::merge(store, &batch.ends)?;
     end_jobs(store, batch)?;
     append_logs(store, batch)?;
@@ -161,17 +148,16 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
         }
     }
     let mut insert = store.conn.prepare_cached(
-        "INSERT INTO job (seq, id, tenant, kind, agent, lane, session, priority, rank_time, created_at, spec, \
-         state, wake_at, attempts, failures, losses, last_event, cost, rejections, near_deadline, \
-         denials, denied_until, sum) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
+        "INSERT INTO job (seq, state, wake_at, attempts, failures, losses, last_event, rejections, near_deadline, \
+         denials, denied_until, id, tenant, kind, agent, lane, session, priority, rank_time, created_at, spec, cost, \
+         sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
     )?;
     for JobImage { row, status, .. } in jobs {
         let spec = &row.spec;
         store.blob.clear();
         write_spec(&mut store.blob, row);
-        let inserted = insert.execute(params![
-            row.seq.0.cast_signed(),
+        bind_status(&mut insert, row.seq, status)?;
+        let own = params![
             &row.id.0.to_be_bytes()[..],
             spec.tenant.as_str(),
             spec.kind.as_str(),
@@ -182,23 +168,15 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
             row.rank_time.cast_signed(),
             row.created_at.0,
             &store.blob[..],
-            status.state.code(),
-            status.wake_at.map(|time| time.0),
-            status.attempts,
-            status.failures,
-            status.losses,
-            status.last_event.cast_signed(),
             spec.capacity.cost,
-            status.rejections,
-            status.near_deadline,
-            status.denials,
-            status.denied_until.map(|time| time.0),
             job_sum(row, &store.blob),
-        ]);
+        ];
+        bind(&mut insert, STATUS_LEN + 1, own)?;
+        let inserted = insert.raw_execute();
         inserted.map_err(|error| rejected(error, || format!("job {}", row.id)))?;
-        store.head.last_seq = store.head.last_seq.max(row.seq.0);
+        store.numbers.last_seq = store.numbers.last_seq.max(row.seq.0);
         let lane = store.lanes.get(&spec.lane).copied().unwrap_or_default();
-        store.live.add(row.seq, shelf(lane, spec.idempotency.is_some(), spec.member.is_some()));
+        store.live.add(row.seq, retention_bucket(lane, spec.idempotency.is_some(), spec.member.is_some()));
     }
     let mut insert =
         store.conn.prepare_cached("INSERT INTO payload (seq, bytes, sum) VALUES (?1, ?2, ?3)")?;
@@ -280,9 +258,9 @@ fn add_lane(store: &mut SqliteStore, lane: &Name) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Where the ends of a lane's jobs stand: those with an idempotency key apart, because they are kept longer. The ends of
-/// a run's members stand where no lane looks: they are kept with their run.
-pub(super) fn shelf(lane: i64, keyed: bool, member: bool) -> i64 {
+/// The retention bucket of a job: its lane, and whether it has an idempotency key, because such jobs are kept longer.
+/// Members of runs have one bucket that no lane prunes: they are kept with their run.
+pub(super) fn retention_bucket(lane: i64, keyed: bool, member: bool) -> i64 {
     if member { MEMBERS } else { lane * 2 + i64::from(keyed) }
 }
 
@@ -295,157 +273,55 @@ fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
          rejections = ?8, near_deadline = ?9, denials = ?10, denied_until = ?11 WHERE seq = ?1",
     )?;
     for (seq, status) in &batch.moved {
-        let updated = update.execute(params![
-            seq.0.cast_signed(),
-            status.state.code(),
-            status.wake_at.map(|time| time.0),
-            status.attempts,
-            status.failures,
-            status.losses,
-            status.last_event.cast_signed(),
-            status.rejections,
-            status.near_deadline,
-            status.denials,
-            status.denied_until.map(|time| time.0),
-        ]);
-        let updated = updated.map_err(|error| rejected(error, || format!("status of job {}", seq.0)))?;
+        bind_status(&mut update, *seq, status)?;
+        let updated =
+            update.raw_execute().map_err(|error| rejected(error, || format!("status of job {}", seq.0)))?;
         one_row(updated, *seq, "is not stored")?;
     }
     Ok(())
 }
 
-/// Removes, replaces and inserts open attempts. This is the fence: every row must be there exactly as the engine says.
-fn write_open_attempts(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
-    if !batch.not_open.is_empty() {
-        let mut find = conn.prepare_cached("SELECT 1 FROM open_attempt WHERE seq = ?1")?;
-        for seq in &batch.not_open {
-            if find.exists([seq.0.cast_signed()])? {
-                return Err(StoreError::Disagree(format!("job {} has an open attempt already", seq.0)));
-            }
-        }
-    }
-    if !batch.closed.is_empty() {
-        let mut delete = conn.prepare_cached(
-            "DELETE FROM open_attempt WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?4",
-        )?;
-        for (seq, fence) in &batch.closed {
-            let id = fence.attempt_id.0.to_be_bytes();
-            let deleted =
-                delete.execute(params![seq.0.cast_signed(), fence.attempt, &id[..], fence.lease_epoch])?;
-            one_row(deleted, *seq, "has no open attempt with that fence")?;
-        }
-    }
-    if !batch.started.is_empty() {
-        let mut update = conn.prepare_cached(
-            "UPDATE open_attempt SET place = ?5, mode = ?6, state = ?7, opened_at = ?8, started_at = ?9, last_event = ?10, \
-             lease_ms = ?11, worker = ?12, pid = ?13, dispatch_seq = ?14, boot = ?15, lease_epoch = ?4 \
-             WHERE seq = ?1 AND attempt = ?2 AND attempt_id = ?3 AND lease_epoch = ?16",
-        )?;
-        for (open, stored) in &batch.started {
-            let put = put_open(&mut update, open, Some(*stored))?;
-            one_row(put, open.seq, "has no open attempt with that fence")?;
-        }
-    }
-    if !batch.opened.is_empty() {
-        let mut insert = conn.prepare_cached(
-            "INSERT INTO open_attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, \
-             started_at, last_event, lease_ms, worker, pid, dispatch_seq, boot) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
-        )?;
-        for open in &batch.opened {
-            put_open(&mut insert, open, None)?;
-        }
-    }
-    Ok(())
-}
+/// How many parameters [`bind_status`] binds.
+const STATUS_LEN: usize = 11;
 
-/// Runs a statement whose parameters are the columns of `open_attempt`, in their order, and the lease epoch that is stored
-/// where a row is to be replaced.
-fn put_open(
-    statement: &mut CachedStatement<'_>,
-    open: &laneway_core::OpenAttempt,
-    stored: Option<u32>,
-) -> Result<usize, StoreError> {
-    let attempt_id = open.fence.attempt_id.0.to_be_bytes();
-    let columns = params![
-        open.seq.0.cast_signed(),
-        open.fence.attempt,
-        &attempt_id[..],
-        open.fence.lease_epoch,
-        open.executor.as_str(),
-        open.mode.code(),
-        open.state.code(),
-        open.opened_at.0,
-        open.started_at.map(|time| time.0),
-        open.last_event.cast_signed(),
-        open.lease.0.cast_signed(),
-        open.holder.as_ref().map(|holder| holder.worker.as_str()),
-        open.holder.as_ref().and_then(|holder| holder.pid),
-        dispatch_seq_of(open),
-        boot_of(open),
-        stored,
+/// Binds the number and the status of a job to the first parameters of a statement.
+fn bind_status(statement: &mut CachedStatement<'_>, seq: Seq, status: &JobStatus) -> rusqlite::Result<()> {
+    let JobStatus {
+        state,
+        wake_at,
+        attempts,
+        failures,
+        losses,
+        rejections,
+        near_deadline,
+        denials,
+        denied_until,
+        last_event,
+    } = status;
+    let columns: &[&dyn ToSql; STATUS_LEN] = &[
+        &seq.0.cast_signed(),
+        &state.code(),
+        &wake_at.map(|time| time.0),
+        attempts,
+        failures,
+        losses,
+        &last_event.cast_signed(),
+        rejections,
+        near_deadline,
+        denials,
+        &denied_until.map(|time| time.0),
     ];
-    let columns = if stored.is_some() { columns } else { &columns[..columns.len() - 1] };
-    let put = statement.execute(columns);
-    // Two open attempts of one job, or a state that no open attempt has: not a client's doing.
-    put.map_err(|error| {
-        match rejected(error, || format!("job {} cannot have this open attempt", open.seq.0)) {
-            StoreError::Rejected(why) => StoreError::Disagree(why),
-            other => other,
-        }
-    })
+    bind(statement, 1, columns)
 }
 
-/// Which attempt of its run it is; nothing where that is the attempt's own number, as outside of runs.
-fn dispatch_seq_of(open: &laneway_core::OpenAttempt) -> Option<i64> {
-    (open.dispatch_seq != u64::from(open.fence.attempt)).then_some(open.dispatch_seq.cast_signed())
-}
-
-/// The process that has it, if it told its boot id.
-fn boot_of(open: &laneway_core::OpenAttempt) -> Option<&str> {
-    open.holder.as_ref()?.boot.as_ref().map(Name::as_str)
-}
-
-fn insert_attempts(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
-    if batch.attempts.is_empty() {
-        return Ok(());
-    }
-    let mut insert = store.conn.prepare_cached(
-        "INSERT INTO attempt (seq, attempt, attempt_id, lease_epoch, place, mode, state, opened_at, started_at, \
-         last_event, lease_ms, worker, pid, dispatch_seq, boot, ended, error, closed_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
-    )?;
-    for closed in &batch.attempts {
-        let open = &closed.open;
-        store.blob.clear();
-        if let Some(error) = &closed.error {
-            write_failure(&mut store.blob, error);
-        }
-        let inserted = insert.execute(params![
-            open.seq.0.cast_signed(),
-            open.fence.attempt,
-            &open.fence.attempt_id.0.to_be_bytes()[..],
-            open.fence.lease_epoch,
-            open.executor.as_str(),
-            open.mode.code(),
-            open.state.code(),
-            open.opened_at.0,
-            open.started_at.map(|time| time.0),
-            open.last_event.cast_signed(),
-            open.lease.0.cast_signed(),
-            open.holder.as_ref().map(|holder| holder.worker.as_str()),
-            open.holder.as_ref().and_then(|holder| holder.pid),
-            dispatch_seq_of(open),
-            boot_of(open),
-            closed.end.code(),
-            closed.error.as_ref().map(|_| &store.blob[..]),
-            closed.closed_at.0,
-        ]);
-        inserted.map_err(|error| {
-            rejected(error, || format!("attempt {} of job {}", open.fence.attempt, open.fence.job))
-        })?;
-    }
-    Ok(())
+/// Binds values to the parameters of a statement, from number `from` on. A statement that several functions bind is
+/// executed with `raw_execute`.
+pub(super) fn bind(
+    statement: &mut CachedStatement<'_>,
+    from: usize,
+    columns: &[&dyn ToSql],
+) -> rusqlite::Result<()> {
+    columns.iter().zip(from..).try_for_each(|(column, at)| statement.raw_bind_parameter(at, column))
 }
 
 fn end_jobs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
@@ -453,37 +329,54 @@ fn end_jobs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError
         return Ok(());
     }
     let mut insert = store.conn.prepare_cached(
-        "INSERT INTO done (ended, seq, shelf, state, reason, attempt_id, started_at, finished_at, attempts, failures, \
+        "INSERT INTO done (ended, seq, retention_bucket, state, reason, attempt_id, started_at, finished_at, attempts, failures, \
          losses, last_event, error, result, sum) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?;
     for end in &batch.ends {
-        let shelf = match store.live.get(end.seq) {
-            Some(Shelf::Known(shelf)) => shelf,
-            Some(Shelf::Unknown) => find_shelf(&store.conn, &store.lanes, end.seq)?,
+        let bucket = match store.live.get(end.seq) {
+            Some(Bucket::Known(bucket)) => bucket,
+            Some(Bucket::Unknown) => find_bucket(&store.conn, &store.lanes, end.seq)?,
             None => return Err(StoreError::Disagree(format!("job {} is not live", end.seq.0))),
         };
+        // Table `merged` says where a merged job went.
+        let JobEnd {
+            seq,
+            state,
+            reason,
+            error,
+            result,
+            attempt_id,
+            started_at,
+            finished_at,
+            attempts,
+            failures,
+            losses,
+            last_event,
+            merged_into: _,
+        } = *end;
         store.blob.clear();
-        if let Some(error) = &end.error {
+        if let Some(error) = error {
             write_failure(&mut store.blob, error);
         }
-        store.head.last_ended += 1;
+        let error = error.as_ref().map(|_| &store.blob[..]);
+        store.numbers.last_ended += 1;
         let inserted = insert.execute(params![
-            store.head.last_ended.cast_signed(),
-            end.seq.0.cast_signed(),
-            shelf,
-            end.state.code(),
-            end.reason.code(),
-            end.attempt_id.map(|id| id.0.to_be_bytes()),
-            end.started_at.map(|time| time.0),
-            end.finished_at.0,
-            end.attempts,
-            end.failures,
-            end.losses,
-            end.last_event.cast_signed(),
-            end.error.as_ref().map(|_| &store.blob[..]),
-            end.result.as_deref(),
-            end_sum(end, end.error.as_ref().map(|_| &store.blob[..])),
+            store.numbers.last_ended.cast_signed(),
+            seq.0.cast_signed(),
+            bucket,
+            state.code(),
+            reason.code(),
+            attempt_id.map(|id| id.0.to_be_bytes()),
+            started_at.map(|time| time.0),
+            finished_at.0,
+            attempts,
+            failures,
+            losses,
+            last_event.cast_signed(),
+            error,
+            result.as_deref(),
+            end_sum(end, error),
         ]);
         inserted.map_err(|error| rejected(error, || format!("end of job {}", end.seq.0)))?;
         store.live.remove(end.seq);
@@ -491,9 +384,9 @@ fn end_jobs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError
     Ok(())
 }
 
-/// Asks a job's row for its shelf. Needed only for jobs from before a start that were not loaded, and where lanes are so
-/// many that their numbers do not fit in memory.
-fn find_shelf(
+/// Reads the retention bucket from a job's row. Needed only for jobs from before a start that were not loaded, and where
+/// the number of a lane is too large for the marks in memory.
+fn find_bucket(
     conn: &Connection,
     lanes: &std::collections::HashMap<Name, i64>,
     seq: Seq,
@@ -504,7 +397,7 @@ fn find_shelf(
     let row = rows.next()?.ok_or_else(missing)?;
     let lane = lanes.get(row.get_ref(0)?.as_str()?).copied().ok_or_else(missing)?;
     let spec = read_spec(row.get_ref(1)?.as_blob()?, &mut stored_name)?;
-    Ok(shelf(lane, spec.idempotency.is_some(), spec.member.is_some()))
+    Ok(retention_bucket(lane, spec.idempotency.is_some(), spec.member.is_some()))
 }
 
 fn append_logs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
@@ -568,15 +461,15 @@ fn write_events(store: &mut SqliteStore, events: &[Event]) -> Result<(), StoreEr
         return Ok(());
     };
     let bytes = store.events.write(events);
-    let hash = next_hash(&store.head.hash, bytes);
+    let hash = next_hash(&store.numbers.hash, bytes);
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO event_batch (first, count, at, hash, bytes) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
     let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
     let inserted = insert.execute(params![first.number.cast_signed(), count, at.0, &hash[..], bytes]);
     inserted.map_err(|error| rejected(error, || format!("events from {} on", first.number)))?;
-    store.head.last_event = last.number;
-    store.head.hash = hash;
+    store.numbers.last_event = last.number;
+    store.numbers.hash = hash;
     Ok(())
 }
 
@@ -585,11 +478,11 @@ pub(super) fn next_hash(previous: &[u8; 32], bytes: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(previous).chain_update(bytes).finalize().into()
 }
 
-fn one_row(count: usize, seq: Seq, what: &str) -> Result<(), StoreError> {
+pub(super) fn one_row(count: usize, seq: Seq, what: &str) -> Result<(), StoreError> {
     if count == 1 { Ok(()) } else { Err(StoreError::Disagree(format!("job {} {what}", seq.0))) }
 }
 
-/// Tells a row that cannot be stored from a store that cannot store.
+/// Distinguishes a row that cannot be stored from a store that cannot write.
 pub(super) fn rejected(error: rusqlite::Error, row: impl FnOnce() -> String) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {

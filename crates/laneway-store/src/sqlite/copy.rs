@@ -1,4 +1,4 @@
-//! Copies of a store: a backup while a server writes, and the way back.
+//! Copies of a store: a backup while a server writes, and its restore.
 //!
 //! A backup is read from one committed state over a connection of its own, so the server neither waits for it nor sees
 //! it; the log grows meanwhile. The copy is complete in one file, is checked, and only then gets its name.
@@ -22,7 +22,7 @@ const PAGES: std::ffi::c_int = 1024;
 /// Bytes that a restore copies at once.
 const CHUNK: usize = 1 << 20;
 
-/// Where a copy stands.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug)]
 pub enum CopyProgress {
     /// Bytes copied, of how many.
@@ -89,7 +89,7 @@ fn write_copy(dir: &Path, partial: &Path, progress: &mut dyn FnMut(CopyProgress)
     let from = open::open_reader(&dir.join(files::DB), 1024)?;
     // One state for the whole copy: without this, every commit would begin the copy anew.
     from.execute_batch("BEGIN")?;
-    from.query_row("SELECT last_seq FROM head", [], |_| Ok(()))?;
+    from.query_row("SELECT last_seq FROM server_state", [], |_| Ok(()))?;
     let mut to = Connection::open(partial)?;
     to.execute_batch("PRAGMA synchronous = OFF")?;
     {
@@ -235,7 +235,7 @@ fn move_away(dir: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// Opens a data directory although its files do not belong together, and closes it in order: what is there is kept, what
-/// is missing stays missing. Gives what it was rejected for; `None`: nothing was wrong with it.
+/// is missing stays missing. Returns the reason for which it was rejected; `None`: nothing was wrong with it.
 pub fn accept(dir: &Path) -> Result<Option<String>, StoreError> {
     match SqliteStore::open(dir, SqliteOptions::default()) {
         Ok(mut store) => {

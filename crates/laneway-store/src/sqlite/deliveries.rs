@@ -1,19 +1,19 @@
-//! Deliveries and the tries at them: written by the commit, read at a start and for people.
+//! Webhook deliveries and the tries at them: written by the commit, read at a start and for lists.
 
 use laneway_core::{DeliveryRow, DeliveryTry, JobId, Seq, Span, Wall};
 use rusqlite::{Connection, Row, params};
 
 use super::columns::{number, small};
+use super::pages::newest_first;
 use crate::batch::Batch;
 use crate::rows::{stored_delivery_state, stored_job_id, stored_name};
-use crate::store::ROWS_SCANNED_MAX;
 use crate::{DeliveryFilter, Loaded, Page, StoreError};
 
 /// The columns that [`read`] reads, in its order. All of table `delivery`.
 pub(super) const DELIVERY: &str =
     "seq, job, tenant, state, tries, next_at, created_at, ended_at, last_status, last_error, host";
 
-/// Keeps deliveries and tries of a batch. Those of a job that is gone are not kept: nobody could find them.
+/// Stores deliveries and tries of a batch. Those of a deleted job are not stored, because nothing could find them.
 pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
     if !batch.deliveries.is_empty() {
         let mut put = conn.prepare_cached(&format!(
@@ -21,18 +21,31 @@ pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreErr
              SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 WHERE EXISTS (SELECT 1 FROM job WHERE job.seq = ?1)"
         ))?;
         for row in &batch.deliveries {
+            let DeliveryRow {
+                seq,
+                job,
+                tenant,
+                host,
+                state,
+                tries,
+                next_at,
+                created_at,
+                ended_at,
+                last_status,
+                last_error,
+            } = *row;
             put.execute(params![
-                row.seq.0.cast_signed(),
-                &row.job.0.to_be_bytes()[..],
-                row.tenant.as_str(),
-                row.state.code(),
-                row.tries,
-                row.next_at.map(|at| at.0),
-                row.created_at.0,
-                row.ended_at.map(|at| at.0),
-                row.last_status,
-                row.last_error.as_deref(),
-                &*row.host,
+                seq.0.cast_signed(),
+                &job.0.to_be_bytes()[..],
+                tenant.as_str(),
+                state.code(),
+                tries,
+                next_at.map(|at| at.0),
+                created_at.0,
+                ended_at.map(|at| at.0),
+                last_status,
+                last_error.as_deref(),
+                &**host,
             ])?;
         }
     }
@@ -42,20 +55,21 @@ pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreErr
              SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM job WHERE job.seq = ?1)",
         )?;
         for tried in &batch.tries {
+            let DeliveryTry { seq, number, at, took, status, error } = *tried;
             put.execute(params![
-                tried.seq.0.cast_signed(),
-                tried.number,
-                tried.at.0,
-                tried.took.0.cast_signed(),
-                tried.status,
-                tried.error.as_deref(),
+                seq.0.cast_signed(),
+                number,
+                at.0,
+                took.0.cast_signed(),
+                status,
+                error.as_deref(),
             ])?;
         }
     }
     Ok(())
 }
 
-/// Gives every delivery that waits.
+/// Visits every waiting delivery.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let mut select =
         conn.prepare(&format!("SELECT {DELIVERY} FROM delivery WHERE state = 0 ORDER BY seq"))?;
@@ -86,25 +100,8 @@ pub(super) fn list(
         let items = find(conn, job)?.filter(|row| filter.matches(row)).into_iter().collect();
         return Ok(Page { items, next: None });
     }
-    let mut select =
-        conn.prepare_cached(&format!("SELECT {DELIVERY} FROM delivery WHERE seq < ?1 ORDER BY seq DESC"))?;
-    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
-    let mut rows = select.query([before])?;
-    let mut page = Page { items: Vec::new(), next: None };
-    let (mut looked_at, mut last) = (0, None);
-    while let Some(row) = rows.next()? {
-        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
-            page.next = last;
-            return Ok(page);
-        }
-        looked_at += 1;
-        let row = read(row)?;
-        last = Some(row.seq.0);
-        if filter.matches(&row) {
-            page.items.push(row);
-        }
-    }
-    Ok(page)
+    let sql = format!("SELECT {DELIVERY} FROM delivery WHERE seq < ?1 ORDER BY seq DESC");
+    newest_first(conn, &sql, before, limit, |row| Ok(Some(read(row)?).filter(|row| filter.matches(row))))
 }
 
 /// Tries at the delivery of a job, oldest first.

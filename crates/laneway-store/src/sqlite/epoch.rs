@@ -6,15 +6,15 @@ use crate::{Epoch, StoreError};
 
 /// Takes the next epoch. From the end of the transaction on, commits of earlier ones are fenced.
 pub(super) fn take_next(transaction: &Connection) -> Result<Epoch, StoreError> {
-    let sql = "UPDATE head SET epoch = epoch + 1 RETURNING epoch";
+    let sql = "UPDATE server_state SET epoch = epoch + 1 RETURNING epoch";
     let epoch = transaction.query_row(sql, [], |row| row.get::<_, i64>(0))?;
     Ok(Epoch(epoch.cast_unsigned()))
 }
 
-/// May a writer of this epoch commit? Asked inside its transaction, so that no other writer can take the next epoch before
+/// Checks that a writer of this epoch may commit. Called inside its transaction, so that no other writer can take the next epoch before
 /// that ends.
 pub(super) fn check(transaction: &Connection, epoch: Epoch) -> Result<(), StoreError> {
-    let mut select = transaction.prepare_cached("SELECT epoch FROM head")?;
+    let mut select = transaction.prepare_cached("SELECT epoch FROM server_state")?;
     let stored = select.query_row([], |row| row.get::<_, i64>(0))?;
     epoch.check(Epoch(stored.cast_unsigned()))
 }

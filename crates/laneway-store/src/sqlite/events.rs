@@ -1,4 +1,4 @@
-//! Reads the trail: pages of events, the history of a job, the chain of hashes.
+//! Reads the event log: pages of events, the history of a job, the chain of hashes.
 
 use laneway_core::{Event, Seq};
 use rusqlite::{Connection, Row};
@@ -61,7 +61,7 @@ pub(super) fn before(
     Ok(page.ended())
 }
 
-/// The latest `limit` events of a job, oldest first: each names the one before it. Ends where the rest is purged.
+/// The latest `limit` events of a job, oldest first: each names the one before it. Ends where the rest is pruned.
 pub(super) fn of_job(conn: &Connection, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError> {
     let mut select = conn.prepare_cached(
         "SELECT coalesce(max(last_event), 0) FROM (
@@ -109,11 +109,11 @@ pub(super) struct Link {
     hash: [u8; 32],
 }
 
-/// Hashes some batches again from `from` on (`None`: the oldest kept) and reads their events. Gives the number of events
-/// checked, and where to go on. In parts, because a long read would keep the log from beginning anew.
+/// Hashes some batches again from `from` on (`None`: the oldest kept) and reads their events. Returns the number of events
+/// checked, and where to continue. In parts, because a long read would keep the log from beginning anew.
 pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64, Option<Link>), StoreError> {
     let oldest = oldest_link(conn)?;
-    // What was to come next may have been purged in the meantime.
+    // What was to come next may have been pruned in the meantime.
     let mut link = from.filter(|link| link.next >= oldest.next).unwrap_or(oldest);
     let begun_at = link.next;
     let mut select = conn.prepare_cached(&format!(
@@ -140,9 +140,10 @@ pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64,
 }
 
 fn oldest_link(conn: &Connection) -> Result<Link, StoreError> {
-    let mut select = conn.prepare_cached("SELECT purged_event, purged_hash FROM head")?;
+    let mut select = conn.prepare_cached("SELECT pruned_event, pruned_hash FROM server_state")?;
     let mut rows = select.query([])?;
-    let row = rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table head is missing".into()))?;
+    let row =
+        rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table server_state is missing".into()))?;
     Ok(Link { next: number(row, 0)? + 1, hash: stored_digest(row.get_ref(1)?.as_blob()?)? })
 }
 
@@ -164,7 +165,7 @@ impl<'a> PageOfEvents<'a> {
         PageOfEvents { filter, limit: limit.max(1), items: Vec::new(), looked_at: 0, last: None }
     }
 
-    /// Looks at one more event. False: the page was full before it.
+    /// Processes one more event. False: the page was full before it.
     fn take(&mut self, event: Event) -> bool {
         if self.items.len() >= self.limit || self.looked_at >= ROWS_SCANNED_MAX {
             return false;

@@ -159,7 +159,7 @@ pub(super) fn release_reserve(dir: &Path) -> bool {
     released.is_ok()
 }
 
-/// Says of a full disk where it is, how much is free, and what to do.
+/// Adds to the error of a full disk where it is, how much is free, and what to do.
 pub(super) fn name_full(dir: &Path, error: StoreError) -> StoreError {
     let StoreError::Full(why) = error else { return error };
     let free = rustix::fs::statvfs(dir).map_or_else(

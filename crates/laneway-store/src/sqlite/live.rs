@@ -2,7 +2,7 @@
 //!
 //! A job's row stays where it was inserted when the job ends, so something else must say which jobs are live. One bit a
 //! job does: a commit of a thousand submits writes one or two small rows, and a start reads a few thousand. In memory
-//! each live job also keeps the shelf that its end will stand on, which saves a look into its row.
+//! each live job also has the retention bucket of its end, which saves a look into its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +17,19 @@ const BYTES: usize = CHUNK as usize / 8;
 
 /// Not live.
 const GONE: u16 = 0;
-/// Live; the shelf is not known.
+/// Live; the bucket is not known.
 const UNKNOWN: u16 = 1;
-/// Live on the shelf of members.
+/// Live, in the bucket of members.
 const MEMBER: u16 = 2;
-/// Live on shelf 0; higher marks are higher shelves.
-const FIRST_SHELF: u16 = 3;
+/// Live, in bucket 0; higher marks are higher buckets.
+const FIRST_BUCKET: u16 = 3;
 
-/// The shelf of all members of runs.
+/// The bucket of all members of runs.
 pub(super) const MEMBERS: i64 = -1;
 
 type Marks = [u16; CHUNK as usize];
 
-/// Which jobs are live, and on which shelf each of them will end.
+/// Which jobs are live, and the retention bucket of each.
 #[derive(Default)]
 pub(super) struct Live {
     chunks: BTreeMap<u64, Box<Marks>>,
@@ -37,12 +37,12 @@ pub(super) struct Live {
     undo: Vec<(Seq, u16)>,
 }
 
-/// What is known of a live job's shelf.
+/// What is known of a live job's retention bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shelf {
+pub(super) enum Bucket {
     /// Its number.
     Known(i64),
-    /// The job's row must be asked.
+    /// The job's row says so.
     Unknown,
 }
 
@@ -66,20 +66,20 @@ impl Live {
         Ok(live)
     }
 
-    /// The shelf of a live job; `None`: it is not live.
-    pub fn get(&self, seq: Seq) -> Option<Shelf> {
-        let (chunk, at) = executor(seq);
+    /// The bucket of a live job; `None`: it is not live.
+    pub fn get(&self, seq: Seq) -> Option<Bucket> {
+        let (chunk, at) = position(seq);
         match self.chunks.get(&chunk)?[at] {
             GONE => None,
-            UNKNOWN => Some(Shelf::Unknown),
-            MEMBER => Some(Shelf::Known(MEMBERS)),
-            mark => Some(Shelf::Known(i64::from(mark - FIRST_SHELF))),
+            UNKNOWN => Some(Bucket::Unknown),
+            MEMBER => Some(Bucket::Known(MEMBERS)),
+            mark => Some(Bucket::Known(i64::from(mark - FIRST_BUCKET))),
         }
     }
 
-    /// The job is live and will end on this shelf.
-    pub fn add(&mut self, seq: Seq, shelf: i64) {
-        self.set(seq, mark_of(shelf));
+    /// The job is live, and this is its bucket.
+    pub fn add(&mut self, seq: Seq, bucket: i64) {
+        self.set(seq, mark_of(bucket));
     }
 
     /// The job has ended.
@@ -87,13 +87,13 @@ impl Live {
         self.set(seq, GONE);
     }
 
-    /// A live job's shelf has become known. Not a change: nothing is written and nothing can be undone.
-    pub fn learn(&mut self, seq: Seq, shelf: i64) {
-        let (chunk, at) = executor(seq);
+    /// A live job's bucket has become known. Not a change: nothing is written and nothing can be undone.
+    pub fn learn(&mut self, seq: Seq, bucket: i64) {
+        let (chunk, at) = position(seq);
         if let Some(marks) = self.chunks.get_mut(&chunk)
             && marks[at] == UNKNOWN
         {
-            marks[at] = mark_of(shelf);
+            marks[at] = mark_of(bucket);
         }
     }
 
@@ -123,7 +123,7 @@ impl Live {
     /// The changes so far are rolled back.
     pub fn rolled_back(&mut self) {
         while let Some((seq, mark)) = self.undo.pop() {
-            let (chunk, at) = executor(seq);
+            let (chunk, at) = position(seq);
             if let Some(marks) = self.chunks.get_mut(&chunk) {
                 marks[at] = mark;
             }
@@ -144,7 +144,7 @@ impl Live {
     }
 
     fn set(&mut self, seq: Seq, mark: u16) {
-        let (chunk, at) = executor(seq);
+        let (chunk, at) = position(seq);
         let marks = self.chunks.entry(chunk).or_insert_with(|| Box::new([GONE; CHUNK as usize]));
         self.undo.push((seq, marks[at]));
         marks[at] = mark;
@@ -152,15 +152,15 @@ impl Live {
     }
 }
 
-fn executor(seq: Seq) -> (u64, usize) {
+fn position(seq: Seq) -> (u64, usize) {
     (seq.0 / CHUNK, (seq.0 % CHUNK) as usize)
 }
 
-fn mark_of(shelf: i64) -> u16 {
-    if shelf == MEMBERS {
+fn mark_of(bucket: i64) -> u16 {
+    if bucket == MEMBERS {
         return MEMBER;
     }
-    u16::try_from(shelf).ok().and_then(|shelf| shelf.checked_add(FIRST_SHELF)).unwrap_or(UNKNOWN)
+    u16::try_from(bucket).ok().and_then(|bucket| bucket.checked_add(FIRST_BUCKET)).unwrap_or(UNKNOWN)
 }
 
 /// One bit for each live job; `None` when there is none.

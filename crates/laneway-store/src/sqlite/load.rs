@@ -5,17 +5,17 @@ use laneway_core::{Bytes, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
-use super::commit::shelf;
+use super::commit::retention_bucket;
 use super::deliveries;
 use super::live::CHUNK;
-use super::{SqliteStore, runs, schedules, sessions};
+use super::{SqliteStore, firing_log, runs, schedules, sessions};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 
 /// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
 const SPARSE: usize = 64;
 
-/// Gives every schedule and open run, then every live job, then every open attempt, then what is known of sessions, then every delivery that waits.
+/// See [`crate::Store::load`].
 pub(super) fn load(
     store: &mut SqliteStore,
     visit: &mut dyn FnMut(Loaded),
@@ -23,6 +23,7 @@ pub(super) fn load(
     let mut names = Interner::default();
     load_lanes(&store.conn, visit)?;
     schedules::load(&store.conn, &mut names, visit)?;
+    firing_log::load(&store.conn, visit)?;
     runs::load(&store.conn, visit)?;
     for chunk in store.live.chunks() {
         load_chunk(store, chunk, &mut names, visit)?;
@@ -31,7 +32,7 @@ pub(super) fn load(
     runs::load_calls(&store.conn, visit)?;
     sessions::load(&store.conn, visit)?;
     deliveries::load(&store.conn, visit)?;
-    head(store)
+    counters(store)
 }
 
 /// The name of every lane that ever had a job. Lanes of runs are looked up by their index, one after the other.
@@ -52,16 +53,16 @@ fn load_lanes(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), St
     Ok(())
 }
 
-/// Where the numbers stand.
-pub(super) fn head(store: &SqliteStore) -> Result<StoreCounters, StoreError> {
+/// The counters.
+pub(super) fn counters(store: &SqliteStore) -> Result<StoreCounters, StoreError> {
     // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
     let sql = "SELECT rank_time FROM job ORDER BY seq DESC LIMIT 1";
     let rank_time: Option<i64> = store.conn.query_row(sql, [], |row| row.get(0)).optional()?;
     let clock_seen: Option<i64> =
-        store.conn.query_row("SELECT clock_seen FROM head", [], |row| row.get(0))?;
+        store.conn.query_row("SELECT clock_seen FROM server_state", [], |row| row.get(0))?;
     Ok(StoreCounters {
-        last_seq: store.head.last_seq,
-        last_event: store.head.last_event,
+        last_seq: store.numbers.last_seq,
+        last_event: store.numbers.last_event,
         last_rank_time: rank_time.unwrap_or(0).cast_unsigned(),
         clock_seen: clock_seen.map(Wall),
     })
@@ -93,7 +94,7 @@ fn load_chunk(
             let job = read_job(row, names)?;
             if let Some(lane) = store.lanes.get(&job.spec.lane) {
                 let (keyed, member) = (job.spec.idempotency.is_some(), job.spec.member.is_some());
-                store.live.learn(seq, shelf(*lane, keyed, member));
+                store.live.learn(seq, retention_bucket(*lane, keyed, member));
             }
             found += 1;
             visit(Loaded::Job(job));
@@ -160,7 +161,8 @@ pub(super) fn tokens(conn: &Connection) -> Result<Vec<TokenRecord>, StoreError> 
 }
 
 pub(super) fn overrides(conn: &Connection) -> Result<Option<Bytes>, StoreError> {
-    let bytes: Option<Vec<u8>> = conn.query_row("SELECT overrides FROM head", [], |row| row.get(0))?;
+    let bytes: Option<Vec<u8>> =
+        conn.query_row("SELECT overrides FROM server_state", [], |row| row.get(0))?;
     Ok(bytes.map(Bytes::from))
 }
 

@@ -1,4 +1,4 @@
-//! One server a data directory: a lock that the system takes back when its holder dies.
+//! One server for each data directory: a lock that the system releases when its process dies.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ pub(super) struct DirLock {
 }
 
 impl DirLock {
-    /// Takes the lock of `dir`, or says who has it.
+    /// Takes the lock of `dir`, or returns an error that names the process that has it.
     pub fn take(dir: &Path) -> Result<DirLock, StoreError> {
         let path = dir.join(files::LOCK);
         let cannot =
@@ -50,7 +50,7 @@ impl DirLock {
     }
 }
 
-/// Keeps servers from starting in a directory, without having changed it; free again when it drops.
+/// Stores servers from starting in a directory, without having changed it; free again when it drops.
 pub(super) struct UnchangedLock(
     #[expect(dead_code, reason = "the lock is held by the open file")] Option<File>,
 );
@@ -67,7 +67,7 @@ fn taken(dir: &Path, file: &mut File) -> StoreError {
     ))
 }
 
-/// Does a process of this number live? A check holds the lock without writing its own number.
+/// True when a process of this number is alive. A check holds the lock without writing its own number.
 fn is_process(pid: &str) -> bool {
     !pid.is_empty() && (!Path::new("/proc/self").exists() || Path::new("/proc").join(pid).exists())
 }
@@ -90,8 +90,8 @@ pub(super) fn check_file_system(dir: &Path) -> Result<(), StoreError> {
 fn file_system_of<'a>(dir: &Path, mounts: &'a str) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     for line in mounts.lines() {
-        let mut words = line.split(' ').skip(1);
-        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
+        let mut fields = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (fields.next(), fields.next()) else { continue };
         let point = point.replace("\\040", " ");
         if dir.starts_with(&point) && best.is_none_or(|(len, _)| point.len() >= len) {
             best = Some((point.len(), kind));

@@ -109,7 +109,7 @@ fn read_salts(log: &File) -> io::Result<[u8; 8]> {
     Ok(salts)
 }
 
-/// Keeps the mark of an open store.
+/// Stores the mark of an open store.
 pub(super) struct Marker {
     file: File,
     /// SQLite holds no locks on the log, so that a handle of our own does no harm.
@@ -134,14 +134,14 @@ impl Marker {
 
     /// Notes what the store holds when it is opened or closed, and makes it durable. `base` and `done` are those of
     /// [`Mark`]; `None`: they stay.
-    pub fn settle(&mut self, head: &Numbers, log: LogEnd, moved: Option<(u64, u64)>) -> io::Result<()> {
+    pub fn settle(&mut self, numbers: &Numbers, log: LogEnd, moved: Option<(u64, u64)>) -> io::Result<()> {
         if let Some((base, done)) = moved {
             (self.mark.base, self.mark.done) = (base, done);
         }
-        if self.mark.last_event != head.last_event || log.frames == 0 {
+        if self.mark.last_event != numbers.last_event || log.frames == 0 {
             self.mark.quiet = 0;
         }
-        (self.mark.last_event, self.mark.hash) = (head.last_event, head.hash);
+        (self.mark.last_event, self.mark.hash) = (numbers.last_event, numbers.hash);
         (self.mark.salts, self.mark.frames) = (log.salts, log.frames);
         self.write()?;
         self.file.sync_all()
@@ -149,13 +149,13 @@ impl Marker {
 
     /// Notes a commit that is durable. An error is not the commit's: the mark then names less than there is, which is
     /// always allowed.
-    pub fn committed(&mut self, head: &Numbers, frames: u64, checkpoints: u64) {
-        if self.mark.last_event == head.last_event {
+    pub fn committed(&mut self, numbers: &Numbers, frames: u64, checkpoints: u64) {
+        if self.mark.last_event == numbers.last_event {
             self.mark.quiet += 1;
         } else {
             self.mark.quiet = 0;
         }
-        (self.mark.last_event, self.mark.hash, self.mark.frames) = (head.last_event, head.hash, frames);
+        (self.mark.last_event, self.mark.hash, self.mark.frames) = (numbers.last_event, numbers.hash, frames);
         let salts = self.current_salts();
         let is_new = salts != self.mark.salts;
         if is_new {
@@ -205,11 +205,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Mark::read(dir.path()), None);
         let mut marker = Marker::begin(dir.path(), None).unwrap();
-        let head = Numbers { last_event: 7, hash: [3; 32], ..Numbers::default() };
-        marker.settle(&head, LogEnd { salts: [1; 8], frames: 5 }, Some((2, 2))).unwrap();
+        let numbers = Numbers { last_event: 7, hash: [3; 32], ..Numbers::default() };
+        marker.settle(&numbers, LogEnd { salts: [1; 8], frames: 5 }, Some((2, 2))).unwrap();
         let first = Mark::read(dir.path()).unwrap();
         assert_eq!((first.last_event, first.frames, first.base, first.done), (7, 5, 2, 2));
-        marker.committed(&Numbers { last_event: 9, ..head }, 8, 2);
+        marker.committed(&Numbers { last_event: 9, ..numbers }, 8, 2);
         let second = Mark::read(dir.path()).unwrap();
         assert_eq!((second.last_event, second.quiet, second.frames), (9, 0, 8));
         // The newer copy is damaged: the older one holds.

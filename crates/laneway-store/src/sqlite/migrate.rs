@@ -1,12 +1,15 @@
-//! Brings the tables to the version this program knows: each migration in one transaction, so that a crash leaves the
-//! old version or the new one, never something between.
+//! Brings the tables to the schema version of this program. Each migration is one transaction, so that a crash leaves the
+//! old version or the new one.
+//!
+//! A change of the schema is a new file below `migrations/sqlite/` and a new entry of [`MIGRATIONS`]. The digest of each
+//! migration is stored, so a released one must never change.
 
 use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
 
 use crate::StoreError;
 
-/// Says in the file's header whose file it is: `Lnwy`.
+/// The application id in the header of the file: `Lnwy`.
 const APPLICATION_ID: i32 = 0x4c6e_7779;
 
 /// One step from a version to the next.
@@ -15,77 +18,18 @@ pub(super) struct Migration {
     pub version: i32,
     /// Its name, for people.
     pub name: &'static str,
-    /// What it does. Must never change once it was released: its digest is stored.
+    /// What it does. Must never change once it is released: its digest is stored.
     pub sql: &'static str,
 }
 
 /// Every migration, in order.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    Migration { version: 1, name: "0001_jobs", sql: include_str!("../../migrations/sqlite/0001_jobs.sql") },
-    Migration {
-        version: 2,
-        name: "0002_sessions",
-        sql: include_str!("../../migrations/sqlite/0002_sessions.sql"),
-    },
-    Migration {
-        version: 3,
-        name: "0003_schedules",
-        sql: include_str!("../../migrations/sqlite/0003_schedules.sql"),
-    },
-    Migration {
-        version: 4,
-        name: "0004_deliveries",
-        sql: include_str!("../../migrations/sqlite/0004_deliveries.sql"),
-    },
-    Migration {
-        version: 5,
-        name: "0005_leases",
-        sql: include_str!("../../migrations/sqlite/0005_leases.sql"),
-    },
-    Migration {
-        version: 6,
-        name: "0006_delivery_hosts",
-        sql: include_str!("../../migrations/sqlite/0006_delivery_hosts.sql"),
-    },
-    Migration { version: 7, name: "0007_runs", sql: include_str!("../../migrations/sqlite/0007_runs.sql") },
-    Migration {
-        version: 9,
-        name: "0009_run_definitions",
-        sql: include_str!("../../migrations/sqlite/0009_run_definitions.sql"),
-    },
-    Migration {
-        version: 12,
-        name: "0012_call_payloads",
-        sql: include_str!("../../migrations/sqlite/0012_call_payloads.sql"),
-    },
-    Migration {
-        version: 13,
-        name: "0013_store_state",
-        sql: include_str!("../../migrations/sqlite/0013_store_state.sql"),
-    },
-    Migration {
-        version: 14,
-        name: "0014_worker_boot",
-        sql: include_str!("../../migrations/sqlite/0014_worker_boot.sql"),
-    },
-    Migration {
-        version: 15,
-        name: "0015_clock_seen",
-        sql: include_str!("../../migrations/sqlite/0015_clock_seen.sql"),
-    },
-    Migration {
-        version: 16,
-        name: "0016_denials",
-        sql: include_str!("../../migrations/sqlite/0016_denials.sql"),
-    },
-    Migration {
-        version: 17,
-        name: "0017_epoch",
-        sql: include_str!("../../migrations/sqlite/0017_epoch.sql"),
-    },
-];
+pub(super) const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "0001_schema",
+    sql: include_str!("../../migrations/sqlite/0001_schema.sql"),
+}];
 
-/// Is this a database of ours, of a version that this program knows? Gives the version; 0: it is empty.
+/// Checks that this is a database of Laneway, of a version that this program knows. Returns the version; 0: it is empty.
 pub(super) fn check_ours(conn: &Connection, migrations: &[Migration]) -> Result<i32, StoreError> {
     let pragma = |name: &str| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
     let (version, application) = (pragma("user_version")?, pragma("application_id")?);
@@ -98,13 +42,14 @@ pub(super) fn check_ours(conn: &Connection, migrations: &[Migration]) -> Result<
     }
     if version > newest {
         return Err(StoreError::Unusable(format!(
-            "its database has schema version {version}, this program knows versions up to {newest}; use the newer program"
+            "its database has schema version {version}, and this program knows versions up to {newest}; use the program \
+             that made it, or an empty data directory"
         )));
     }
     Ok(version)
 }
 
-/// Runs the migrations that the file has not seen, and checks the ones that it has.
+/// Runs the migrations that the file does not have yet, and checks the others.
 pub(super) fn migrate(conn: &Connection, migrations: &[Migration]) -> Result<(), StoreError> {
     let version = check_ours(conn, migrations)?;
     for migration in migrations {
@@ -141,7 +86,8 @@ fn check(conn: &Connection, migration: &Migration) -> Result<(), StoreError> {
     match conn.query_row(sql, params![migration.version, digest(migration)], |row| row.get(0)) {
         Ok(true) => Ok(()),
         Ok(false) | Err(rusqlite::Error::QueryReturnedNoRows) => Err(StoreError::Unusable(format!(
-            "its database was made by another form of migration {}; use the program that made it",
+            "its database was made with another form of migration {}; use the program that made it, or an empty data \
+             directory",
             migration.name
         ))),
         Err(error) => Err(error.into()),

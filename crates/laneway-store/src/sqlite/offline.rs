@@ -1,4 +1,4 @@
-//! Looks at a data directory that no server uses, and changes nothing: no file is made, written or removed.
+//! Reads a data directory that no server uses, and changes nothing: no file is created, written or removed.
 //!
 //! A plain read-only connection would make the log and its index anew, and so hide what is missing.
 
@@ -42,14 +42,14 @@ impl Offline {
         &mut self.conn
     }
 
-    /// Do the files belong together, and is everything there that was acknowledged?
+    /// Checks that the files belong together, and that every acknowledged commit is there.
     pub fn check_files(&self) -> Result<(), StoreError> {
         if !is_ours(&self.conn)? {
             return Ok(());
         }
         let frames = if self.with_log { checkpoint::frames(&self.conn)? } else { 0 };
-        let (head, state) = (read_numbers(&self.conn)?, read_state(&self.conn)?);
-        self.found.check(&self.conn, &head, state, frames).map(drop)
+        let (numbers, state) = (read_numbers(&self.conn)?, read_state(&self.conn)?);
+        self.found.check(&self.conn, &numbers, state, frames).map(drop)
     }
 }
 

@@ -29,7 +29,7 @@ const STATEMENTS: usize = 64;
 /// How long to wait for a lock. The directory's lock keeps other servers out, so this is for a person with a shell.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
-/// What can be chosen about a store.
+/// The options of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
     /// Most connections that read at once. Defaults to 4.
@@ -56,7 +56,7 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Opens the store in `dir`; makes both where they are missing.
+/// Opens the store in `dir`; creates both where they are missing.
 pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
     let SqliteOptions { readers_max, cache_kib, reader_cache_kib, allow_network_file_system, accept_loss } =
         options;
@@ -80,26 +80,26 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     migrate(&conn, MIGRATIONS).map_err(|error| in_dir(dir, error))?;
     files::sync_dirs(dir)?;
     let live = Live::read(&conn)?;
-    let head = read_numbers(&conn)?;
+    let numbers = read_numbers(&conn)?;
     let lanes = read_lanes(&conn)?;
     let mark = dir.join(files::MARK);
     let cannot = |error| files::not_written(&mark, &error);
     let mut marker = Marker::begin(dir, found.mark()).map_err(cannot)?;
-    marker.settle(&head, whole.log, whole.moved).map_err(cannot)?;
+    marker.settle(&numbers, whole.log, whole.moved).map_err(cannot)?;
     files::sync_dirs(dir)?;
     let (epoch, begun) = begin(&conn)?;
     // A commit that changes no page writes no frame, so SQLite does not say where the log stands now.
     let log_frames = checkpoint::frames(&conn)?;
     frames.store(log_frames, Ordering::Relaxed);
     if log_frames > 0 {
-        marker.committed(&head, log_frames, begun);
+        marker.committed(&numbers, log_frames, begun);
     }
     let pool = Arc::new(Pool::new(readers_max, move || open_reader(&path, reader_cache_kib)));
     Ok(SqliteStore {
         conn,
         pool,
         live,
-        head,
+        numbers,
         epoch,
         lanes,
         events: EventWriter::default(),
@@ -122,15 +122,15 @@ pub(super) fn check_version() -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Are the files what a stop or a crash leaves? Nothing is written before that is known.
+/// Checks that the files are as a stop or a crash leaves them. Nothing is written before that is known.
 fn check_whole(conn: &Connection, found: &Found, accept_loss: bool) -> Result<Whole, StoreError> {
     if !is_ours(conn)? {
-        // Another program's, or one that died at its very first start: the migrations say which.
+        // Of another program, or of a first start that died: the migrations find out which.
         return Ok(Whole::default());
     }
     let checked = (|| {
-        let (head, state, frames) = (read_numbers(conn)?, read_state(conn)?, checkpoint::frames(conn)?);
-        let whole = found.check(conn, &head, state, frames)?;
+        let (numbers, state, frames) = (read_numbers(conn)?, read_state(conn)?, checkpoint::frames(conn)?);
+        let whole = found.check(conn, &numbers, state, frames)?;
         if whole.doubtful {
             tracing::info!("the data directory is a copy of one that was in use: every row is checked");
             check::every_row(conn)?;
@@ -146,13 +146,13 @@ fn check_whole(conn: &Connection, found: &Found, accept_loss: bool) -> Result<Wh
     }
 }
 
-/// Has the database the tables of a store?
+/// True when the database has the tables of a store.
 pub(super) fn is_ours(conn: &Connection) -> Result<bool, StoreError> {
-    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'head'";
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'server_state'";
     Ok(conn.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0)
 }
 
-/// Hears from SQLite how many frames the log has after each commit.
+/// Lets SQLite report how many frames the log has after each commit.
 fn watch_log(conn: &mut Connection, frames: &Arc<AtomicU64>) -> Result<(), StoreError> {
     let frames = Arc::clone(frames);
     conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
@@ -162,8 +162,8 @@ fn watch_log(conn: &mut Connection, frames: &Arc<AtomicU64>) -> Result<(), Store
     Ok(())
 }
 
-/// Takes the next epoch. From here on the database needs its log; the database itself says so before anything is
-/// acknowledged. Gives the epoch and the number of the latest checkpoint.
+/// Takes the next epoch. From here on the database needs its log, and records that before anything is
+/// acknowledged. Returns the epoch and the number of the latest checkpoint.
 fn begin(conn: &Connection) -> Result<(Epoch, u64), StoreError> {
     let missing = || StoreError::Damaged("the row of table store_state is missing".into());
     let State { closed, checkpoints } = read_state(conn)?.ok_or_else(missing)?;
@@ -206,7 +206,7 @@ pub(super) fn open_reader(path: &Path, cache_kib: u32) -> Result<Connection, Sto
     Ok(conn)
 }
 
-/// What holds for every connection.
+/// The settings of every connection.
 fn settle(conn: &Connection, cache_kib: u32) -> Result<(), StoreError> {
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -216,7 +216,7 @@ fn settle(conn: &Connection, cache_kib: u32) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Says which directory an error is about.
+/// Adds the directory to an error.
 pub(super) fn in_dir(dir: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::Unusable(why) => {
@@ -243,11 +243,12 @@ pub(super) fn read_lanes(conn: &Connection) -> Result<HashMap<Name, i64>, StoreE
 pub(super) fn read_numbers(conn: &Connection) -> Result<Numbers, StoreError> {
     let sql = "SELECT max(last_seq, coalesce((SELECT max(seq) FROM job), 0)),
                       max(last_ended, coalesce((SELECT max(ended) FROM done), 0)),
-                      purged_event, purged_hash
-               FROM head";
+                      pruned_event, pruned_hash
+               FROM server_state";
     let mut statement = conn.prepare(sql)?;
     let mut rows = statement.query([])?;
-    let row = rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table head is missing".into()))?;
+    let row =
+        rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table server_state is missing".into()))?;
     let number = |column: usize| row.get::<_, i64>(column).map(i64::cast_unsigned);
     let mut numbers = Numbers {
         last_seq: number(0)?,

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use crate::StoreError;
 
-/// Hands out connections; who finds none waits for one.
+/// Lends connections. A caller that finds none waits for one.
 pub(super) struct Pool {
     open: Box<dyn Fn() -> Result<Connection, StoreError> + Send + Sync>,
     most: usize,
@@ -43,13 +43,13 @@ impl Pool {
         let result = read(conn);
         let ended = conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
         if ended.is_err() || matches!(result, Err(StoreError::Failed(_) | StoreError::Full(_))) {
-            // Whatever is wrong with it, the next reader shall not have it.
+            // The connection may be faulty, so it is not lent again.
             loan.conn = None;
         }
         result
     }
 
-    /// Closes connections that nobody reads with.
+    /// Closes connections that are not in use.
     pub fn close_idle(&self) {
         let mut state = self.lock();
         state.count -= state.idle.len();

@@ -1,22 +1,22 @@
-//! Retention: forgets ended jobs and old events.
+//! Retention: deletes ended jobs and old events.
 
 use laneway_core::{Reason, Seq, Wall};
 use rusqlite::{Connection, params};
 
 use super::SqliteStore;
 use super::columns::number;
-use super::commit::shelf;
+use super::commit::retention_bucket;
 use crate::StoreError;
-use crate::batch::JobPurge;
+use crate::batch::JobPrune;
 use crate::codec::read_spec;
 use crate::rows::stored_name;
 
-/// Event batches that one commit removes at most, and bytes after which it stops: a commit must stay short. What is
-/// left over goes with the next purge.
+/// Event batches that one commit removes at most, and bytes after which it stops: a commit must stay short. The
+/// next prune takes the rest.
 const BATCHES_MAX: i64 = 65_536;
 const BATCH_BYTES_MAX: i64 = 256 * 1024 * 1024;
 
-/// An ended job that may go.
+/// An ended job that may be deleted.
 struct Due {
     finished_at: i64,
     ended: i64,
@@ -25,16 +25,16 @@ struct Due {
     merged: bool,
 }
 
-/// Forgets ended jobs of a lane, those that ended first first. An open attempt keeps its job, and so do a live job that
+/// Deletes ended jobs of a lane, those that ended first first. An open attempt keeps its job, and so do a live job that
 /// runs for it and a delivery that waits.
-pub(super) fn purge_jobs(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(), StoreError> {
-    let Some(lane) = store.lanes.get(purge.lane).copied() else { return Ok(()) };
-    let keyed_before = purge.finished_before.min(purge.keyed_finished_before);
+pub(super) fn prune_jobs(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(), StoreError> {
+    let Some(lane) = store.lanes.get(prune.lane).copied() else { return Ok(()) };
+    let keyed_before = prune.finished_before.min(prune.keyed_finished_before);
     let mut due = Vec::new();
-    find_due(&store.conn, lane, false, purge.finished_before, purge.max, &mut due)?;
-    find_due(&store.conn, lane, true, keyed_before, purge.max, &mut due)?;
+    find_due(&store.conn, lane, false, prune.finished_before, prune.max, &mut due)?;
+    find_due(&store.conn, lane, true, keyed_before, prune.max, &mut due)?;
     due.sort_unstable_by_key(|job| (job.finished_at, job.ended));
-    due.truncate(usize::try_from(purge.max).unwrap_or(usize::MAX));
+    due.truncate(usize::try_from(prune.max).unwrap_or(usize::MAX));
     if due.is_empty() {
         return Ok(());
     }
@@ -55,9 +55,9 @@ pub(super) fn purge_jobs(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Resul
     for job in &due {
         delete.execute([job.ended])?;
     }
-    // The rows that say which numbers were given may be gone now.
-    let mut update = store.conn.prepare_cached("UPDATE head SET last_seq = ?1, last_ended = ?2")?;
-    update.execute(params![store.head.last_seq.cast_signed(), store.head.last_ended.cast_signed()])?;
+    // The rows with the highest numbers may be deleted now.
+    let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
+    update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
     Ok(())
 }
 
@@ -70,15 +70,16 @@ fn find_due(
     due: &mut Vec<Due>,
 ) -> Result<(), StoreError> {
     let mut select = conn.prepare_cached(
-        "SELECT finished_at, ended, seq, reason FROM done INDEXED BY done_shelf \
-         WHERE shelf = ?1 AND finished_at < ?2 \
+        "SELECT finished_at, ended, seq, reason FROM done INDEXED BY done_retention \
+         WHERE retention_bucket = ?1 AND finished_at < ?2 \
          AND NOT EXISTS (SELECT 1 FROM open_attempt WHERE open_attempt.seq = done.seq) \
          AND (reason <> ?4 OR NOT EXISTS (SELECT 1 FROM merged JOIN job ON job.seq = merged.leader \
              WHERE merged.seq = done.seq AND NOT EXISTS (SELECT 1 FROM done AS led WHERE led.seq = job.seq))) \
          AND NOT EXISTS (SELECT 1 FROM delivery WHERE delivery.seq = done.seq AND delivery.state = 0) \
          ORDER BY finished_at, ended LIMIT ?3",
     )?;
-    let mut rows = select.query(params![shelf(lane, keyed, false), before.0, max, Reason::Merged.code()])?;
+    let mut rows =
+        select.query(params![retention_bucket(lane, keyed, false), before.0, max, Reason::Merged.code()])?;
     while let Some(row) = rows.next()? {
         let merged = row.get::<_, u8>(3)? == Reason::Merged.code();
         due.push(Due {
@@ -106,9 +107,9 @@ fn delete_keys(conn: &Connection, due: &[Due]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Forgets the oldest event batches, up to the first one that has an event from `before` or later. The chain of hashes
-/// goes on from the last one forgotten, which table `head` remembers.
-pub(super) fn purge_events(conn: &Connection, before: Wall) -> Result<(), StoreError> {
+/// Deletes the oldest event batches, up to the first one that has an event from `before` or later. The chain of hashes
+/// continues from the last deleted one, which table `server_state` remembers.
+pub(super) fn prune_events(conn: &Connection, before: Wall) -> Result<(), StoreError> {
     // `length` reads a blob's header, not the blob.
     let mut select = conn.prepare_cached(
         "SELECT first, count, at, hash, length(bytes) FROM event_batch ORDER BY first LIMIT ?1",
@@ -126,7 +127,7 @@ pub(super) fn purge_events(conn: &Connection, before: Wall) -> Result<(), StoreE
     drop(rows);
     let Some((first, last, hash)) = gone else { return Ok(()) };
     conn.prepare_cached("DELETE FROM event_batch WHERE first <= ?1")?.execute([first])?;
-    conn.prepare_cached("UPDATE head SET purged_event = ?1, purged_hash = ?2")?
+    conn.prepare_cached("UPDATE server_state SET pruned_event = ?1, pruned_hash = ?2")?
         .execute(params![last, hash])?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Reads for people: one job, lists, logs, events. Every call reads one committed state and a bounded number of rows.
+//! Reads for callers: one job, lists, logs, events. Every call reads one committed state and a bounded number of rows.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use rusqlite::{Connection, Row};
 use super::columns::{
     CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
 };
+use super::pages::newest_first;
 use super::pool::Pool;
-use super::{deliveries, events, runs, schedules, sessions};
+use super::{deliveries, events, firing_log, runs, sessions};
 use crate::rows::{Interner, stored_job_id, stored_name};
-use crate::store::ROWS_SCANNED_MAX;
 use crate::{
     AttemptView, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView, LogView,
     Page, Reader, RunFilter, Runnable, StoreError,
@@ -148,7 +148,7 @@ impl Reader for SqliteReader {
         before: Option<u64>,
         limit: usize,
     ) -> Result<FiringLogPage, StoreError> {
-        self.0.read(|conn| schedules::runs(conn, filter, before, limit))
+        self.0.read(|conn| firing_log::list(conn, filter, before, limit))
     }
 
     fn first_event(&self) -> Result<u64, StoreError> {
@@ -182,39 +182,24 @@ fn view(conn: &Connection, row: &Row<'_>, names: &mut Interner) -> Result<JobVie
     Ok(JobView { row: job, open, end })
 }
 
-/// Scans jobs from the newest back. The names that most filters ask for are compared in the row, before it is read.
+/// Scans jobs from the newest back. The names of most filters are compared in the columns, before the row is decoded.
 fn jobs(
     conn: &Connection,
     filter: &JobFilter,
     before: Option<Seq>,
     limit: usize,
 ) -> Result<Page<JobView>, StoreError> {
-    let mut select =
-        conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq < ?1 ORDER BY seq DESC"))?;
-    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
-    let mut rows = select.query([before])?;
     let mut names = Interner::default();
-    let mut page = Page { items: Vec::new(), next: None };
-    let mut looked_at = 0;
-    let mut last = None;
-    while let Some(row) = rows.next()? {
-        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
-            page.next = last;
-            return Ok(page);
+    let sql = format!("SELECT {JOB} FROM job WHERE seq < ?1 ORDER BY seq DESC");
+    newest_first(conn, &sql, before, limit, |row| {
+        if !may_match(row, filter)? {
+            return Ok(None);
         }
-        looked_at += 1;
-        last = Some(number(row, 0)?);
-        if may_match(row, filter)? {
-            let job = view(conn, row, &mut names)?;
-            if filter.matches(&job) {
-                page.items.push(job);
-            }
-        }
-    }
-    Ok(page)
+        Ok(Some(view(conn, row, &mut names)?).filter(|job| filter.matches(job)))
+    })
 }
 
-/// False when the columns alone say that the filter does not show the job.
+/// False when the columns alone show that the filter excludes the job.
 fn may_match(row: &Row<'_>, filter: &JobFilter) -> Result<bool, StoreError> {
     let columns =
         [(2, &filter.tenant), (3, &filter.kind), (4, &filter.agent), (5, &filter.lane), (6, &filter.session)];

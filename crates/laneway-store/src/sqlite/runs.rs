@@ -1,4 +1,4 @@
-//! Runs: written by the commit, read at a start and for people, forgotten with all their jobs.
+//! Runs: written by the commit, read at a start and for lists, deleted together with all their jobs.
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
@@ -10,13 +10,13 @@ use rusqlite::{Connection, Row, params};
 use super::SqliteStore;
 use super::columns::{number, small};
 use super::commit::rejected;
-use crate::batch::JobPurge;
+use super::pages::newest_first;
+use crate::batch::JobPrune;
 use crate::codec::{RunRest, read_run, write_run};
 use crate::rows::{
     stored_attempt_id, stored_digest, stored_job_id, stored_name, stored_next_code, stored_run_id,
     stored_run_state, stored_state,
 };
-use crate::store::ROWS_SCANNED_MAX;
 use crate::{Loaded, Page, RunFilter, StoreError};
 
 /// The columns that [`read_call`] reads, in its order. All of table `run_call`.
@@ -51,7 +51,7 @@ pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Res
     Ok(())
 }
 
-/// Keeps what a client calls the whole of a run.
+/// Stores the definition of a run.
 pub(super) fn define(conn: &Connection, first: Seq, definition: &[u8]) -> Result<(), StoreError> {
     let mut insert = conn.prepare_cached("INSERT INTO run_definition (seq, bytes) VALUES (?1, ?2)")?;
     let inserted = insert.execute(params![first.0.cast_signed(), definition]);
@@ -60,7 +60,7 @@ pub(super) fn define(conn: &Connection, first: Seq, definition: &[u8]) -> Result
     Ok(())
 }
 
-/// What a client calls the whole of a run.
+/// The definition of a run.
 pub(super) fn definition(conn: &Connection, first: Seq) -> Result<Option<Bytes>, StoreError> {
     let mut select = conn.prepare_cached("SELECT bytes FROM run_definition WHERE seq = ?1")?;
     let mut rows = select.query([first.0.cast_signed()])?;
@@ -82,7 +82,7 @@ pub(super) fn move_on(
     }
 }
 
-/// Gives every open run, with those of its members that have ended.
+/// Visits every open run, with those of its members that have ended.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let mut select =
         conn.prepare(&format!("SELECT {RUN} FROM run WHERE finished_at IS NULL ORDER BY first"))?;
@@ -110,7 +110,7 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
     Ok(())
 }
 
-/// Keeps the latest call of a node.
+/// Stores the latest call of a node.
 pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreError> {
     let CallRow { target, caller, request, called_at, after, until, payload, answer, result } = row;
     let (answered, failure) = match answer {
@@ -141,7 +141,7 @@ pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Gives the latest call of every node of an open run that was called.
+/// Visits the latest call of every node of an open run that was called.
 pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let mut runs =
         conn.prepare("SELECT first, first + members - 1 FROM run WHERE finished_at IS NULL ORDER BY first")?;
@@ -157,7 +157,7 @@ pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Re
     Ok(())
 }
 
-/// What the call that a node works for brings along.
+/// The payload of the call that a node works on.
 pub(super) fn call_payload(conn: &Connection, node: Seq) -> Result<Option<Bytes>, StoreError> {
     let mut select = conn.prepare_cached("SELECT payload FROM run_call WHERE target = ?1")?;
     let mut rows = select.query([node.0.cast_signed()])?;
@@ -222,31 +222,14 @@ pub(super) fn list(
     before: Option<Seq>,
     limit: usize,
 ) -> Result<Page<RunRow>, StoreError> {
-    let mut select =
-        conn.prepare_cached(&format!("SELECT {RUN} FROM run WHERE first < ?1 ORDER BY first DESC"))?;
-    let before = before.map_or(i64::MAX, |seq| i64::try_from(seq.0).unwrap_or(i64::MAX));
-    let mut rows = select.query([before])?;
-    let mut page = Page { items: Vec::new(), next: None };
-    let (mut looked_at, mut last) = (0, None);
-    while let Some(row) = rows.next()? {
-        if page.items.len() >= limit.max(1) || looked_at >= ROWS_SCANNED_MAX {
-            page.next = last;
-            return Ok(page);
-        }
-        looked_at += 1;
-        let row = read(row)?;
-        last = Some(row.first.0);
-        if filter.matches(&row) {
-            page.items.push(row);
-        }
-    }
-    Ok(page)
+    let sql = format!("SELECT {RUN} FROM run WHERE first < ?1 ORDER BY first DESC");
+    newest_first(conn, &sql, before, limit, |row| Ok(Some(read(row)?).filter(|row| filter.matches(row))))
 }
 
-/// Forgets ended runs of a lane with all their jobs, those that ended first first.
-pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(), StoreError> {
-    let keyed_before = purge.finished_before.min(purge.keyed_finished_before);
-    let mut left = i64::from(purge.max);
+/// Deletes ended runs of a lane with all their jobs, those that ended first first.
+pub(super) fn prune(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(), StoreError> {
+    let keyed_before = prune.finished_before.min(prune.keyed_finished_before);
+    let mut left = i64::from(prune.max);
     let mut due: Vec<(i64, i64)> = Vec::new();
     let mut select = store.conn.prepare_cached(
         "SELECT first, members FROM run INDEXED BY run_ended \
@@ -256,7 +239,7 @@ pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(),
          ORDER BY finished_at, first LIMIT ?4",
     )?;
     let mut rows =
-        select.query(params![purge.lane.as_str(), purge.finished_before.0, keyed_before.0, purge.max])?;
+        select.query(params![prune.lane.as_str(), prune.finished_before.0, keyed_before.0, prune.max])?;
     while left > 0
         && let Some(row) = rows.next()?
     {
@@ -284,9 +267,9 @@ pub(super) fn purge(store: &mut SqliteStore, purge: &JobPurge<'_>) -> Result<(),
     for (first, _) in &due {
         delete.execute([first])?;
     }
-    // The rows that say which numbers were given may be gone now.
-    let mut update = store.conn.prepare_cached("UPDATE head SET last_seq = ?1, last_ended = ?2")?;
-    update.execute(params![store.head.last_seq.cast_signed(), store.head.last_ended.cast_signed()])?;
+    // The rows with the highest numbers may be deleted now.
+    let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
+    update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Sessions: what is known of them beside their jobs, and which jobs run as one.
+//! Sessions: their stored state, and which jobs run as one.
 
 use laneway_core::{Bytes, JobEnd, JobRow, MergedInto, Name, Seq, SessionRow, Wall};
 use rusqlite::{Connection, params};
@@ -9,7 +9,7 @@ use super::commit::rejected;
 use crate::rows::stored_name;
 use crate::{Loaded, StoreError};
 
-/// Keeps what must be known of a session.
+/// Stores a session's state.
 pub(super) fn put(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
     let SessionRow { tenant, key, cutoff, generation, tokens, window, updated_at } = row;
     let mut put = conn.prepare_cached(
@@ -29,14 +29,14 @@ pub(super) fn put(conn: &Connection, row: &SessionRow) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Forgets a session.
+/// Deletes a session's state.
 pub(super) fn forget(conn: &Connection, tenant: &Name, key: &Name) -> Result<(), StoreError> {
     let mut delete = conn.prepare_cached("DELETE FROM session WHERE tenant = ?1 AND key = ?2")?;
     delete.execute(params![tenant.as_str(), key.as_str()])?;
     Ok(())
 }
 
-/// Gives what is known of every session.
+/// Visits the state of every session.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let mut select = conn.prepare(
         "SELECT tenant, key, cutoff, generation, tokens, window, updated_at FROM session ORDER BY tenant, key",
@@ -56,7 +56,7 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
     Ok(())
 }
 
-/// Remembers which jobs run for those among `ends` that were merged.
+/// Stores which jobs run for those among `ends` that were merged.
 pub(super) fn merge(store: &SqliteStore, ends: &[&JobEnd]) -> Result<(), StoreError> {
     for end in ends {
         let Some(MergedInto { seq, job }) = end.merged_into else { continue };
@@ -72,14 +72,14 @@ pub(super) fn merge(store: &SqliteStore, ends: &[&JobEnd]) -> Result<(), StoreEr
     Ok(())
 }
 
-/// The job that a merged one went into.
+/// The job that runs for a merged one.
 pub(super) fn merged_into(conn: &Connection, job: Seq) -> Result<Option<MergedInto>, StoreError> {
     let mut select = conn.prepare_cached("SELECT leader, job FROM merged WHERE seq = ?1")?;
     let mut rows = select.query([job.0.cast_signed()])?;
     rows.next()?.map(read_merged_into).transpose()
 }
 
-/// What the jobs that were merged into this one were submitted with. Only one with a debounce window can have any.
+/// The payloads of the jobs that were merged into this one. Only a job with a debounce window can have any.
 pub(super) fn merged_payloads(conn: &Connection, row: &JobRow) -> Result<Vec<Bytes>, StoreError> {
     let mut payloads = Vec::new();
     if row.spec.session.as_ref().is_none_or(|session| session.debounce.is_none()) {

@@ -1,7 +1,7 @@
-//! Checksums of rows: what SQLite reads from a page whose bits have flipped looks like any other value.
+//! Checksums of rows. SQLite does not notice flipped bits in a page: a damaged value looks like any other value.
 //!
-//! Covered is what is written once and kept longest: jobs as they were submitted, their payloads, their ends with their
-//! results. A row from before the checksums has none and is taken as it is.
+//! The checksums cover the rows that are written once and kept longest: jobs as they were submitted, their payloads, and
+//! their ends with their results.
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -12,9 +12,9 @@ use crate::StoreError;
 pub(super) fn sum_of<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> i64 {
     let mut hasher = crc32fast::Hasher::new();
     let mut put = |kind: u8, bytes: &[u8]| {
-        let mut head = [kind; 5];
-        head[1..].copy_from_slice(&(bytes.len() as u32).to_be_bytes());
-        hasher.update(&head);
+        let mut prefix = [kind; 5];
+        prefix[1..].copy_from_slice(&(bytes.len() as u32).to_be_bytes());
+        hasher.update(&prefix);
         hasher.update(bytes);
     };
     for value in values {
@@ -29,13 +29,13 @@ pub(super) fn sum_of<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> i64 
     i64::from(hasher.finalize())
 }
 
-/// Are these columns what was written? `at` is the column of the checksum.
+/// Checks that these columns are as they were written. `at` is the column of the checksum.
 pub(super) fn check_sum(
     row: &Row<'_>,
     columns: impl IntoIterator<Item = usize>,
     at: usize,
 ) -> Result<(), StoreError> {
-    let Some(expected) = row.get_ref(at)?.as_i64_or_null()? else { return Ok(()) };
+    let expected = row.get_ref(at)?.as_i64()?;
     let values = columns.into_iter().map(|column| row.get_ref(column)).collect::<Result<Vec<_>, _>>()?;
     if sum_of(values) == expected {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Do the files of a data directory belong together, and is everything there that was acknowledged?
+//! Checks that the files of a data directory belong together, and that every acknowledged commit is there.
 //!
-//! What a crash may leave, and nothing else, is accepted: the database as some checkpoint left it, the log with every
+//! Only files as a crash may leave them are accepted: the database as some checkpoint left it, the log with every
 //! frame that was committed since its generation began, and a mark that is not ahead of both. A copy of the directory
 //! that was made while a server wrote, a log that is missing, cut or damaged, and a database of another time are not.
 
@@ -22,7 +22,7 @@ pub(super) struct State {
     pub checkpoints: u64,
 }
 
-/// What lies in the directory before anything is opened.
+/// The files of the directory before anything is opened.
 pub(super) struct Found {
     /// The row as the database file alone has it; `None` where that cannot be read.
     raw: Option<State>,
@@ -32,19 +32,19 @@ pub(super) struct Found {
     copied: bool,
 }
 
-/// What became of the check.
+/// The result of the check.
 #[derive(Default)]
 pub(super) struct Whole {
     /// How far the log is.
     pub log: LogEnd,
     /// `base` and `done` for the mark, where it does not know them.
     pub moved: Option<(u64, u64)>,
-    /// The files are a copy of files that were in use: every row must be looked at.
+    /// The files are a copy of files that were in use: every row must be checked.
     pub doubtful: bool,
 }
 
 impl Found {
-    /// Looks at the files. No connection may be open in this process.
+    /// Reads the files. No connection may be open in this process.
     pub fn look(dir: &Path) -> Found {
         let mark = Mark::read(dir);
         let inodes = (files::inode(&dir.join(files::DB)), files::inode(&dir.join(files::MARK)));
@@ -56,7 +56,7 @@ impl Found {
         }
     }
 
-    /// What to go on with where files that do not belong together are accepted.
+    /// The result where files that do not belong together are accepted.
     pub fn accepted(&self, frames: u64) -> Whole {
         let salts = self.salts.filter(|_| frames > 0).unwrap_or_default();
         Whole { log: LogEnd { salts, frames }, moved: Some((0, 0)), doubtful: false }
@@ -71,13 +71,13 @@ impl Found {
     pub fn check(
         &self,
         conn: &Connection,
-        head: &Numbers,
+        numbers: &Numbers,
         state: Option<State>,
         frames: u64,
     ) -> Result<Whole, StoreError> {
         let torn = |why: String| StoreError::Damaged(format!("{why}; {REMEDY}"));
         if let Some(mark) = &self.mark {
-            mark_fits(mark, conn, head)?.map_err(torn)?;
+            mark_fits(mark, conn, numbers)?.map_err(torn)?;
         }
         let log = LogEnd { salts: if frames == 0 { [0; 8] } else { self.salts.unwrap_or_default() }, frames };
         let checkpoints = state.map_or(0, |state| state.checkpoints);
@@ -106,7 +106,7 @@ impl Found {
         }
         if frames == 0 && mark.frames > 0 {
             // The log is gone. All of it may be in the database, but only a checkpoint that was completed shows that.
-            if mark.quiet > 0 || mark.done != checkpoints || mark.last_event != head.last_event {
+            if mark.quiet > 0 || mark.done != checkpoints || mark.last_event != numbers.last_event {
                 return Err(torn(format!("{} is missing, empty or unreadable", files::WAL)));
             }
         } else if log.salts == mark.salts {
@@ -126,29 +126,29 @@ impl Found {
 }
 
 /// What to do about files that do not belong together.
-const REMEDY: &str = "commits that were acknowledged are missing or cannot be told from others. Copy all files of the \
+const REMEDY: &str = "commits that were acknowledged are missing or cannot be distinguished from others. Copy all files of the \
      directory again while no server runs, restore a backup (`laneway restore`), or go on with what is there \
      (`laneway store accept`)";
 
-/// Does the mark name a commit that the database has? The inner error says why not.
-fn mark_fits(mark: &Mark, conn: &Connection, head: &Numbers) -> Result<Result<(), String>, StoreError> {
-    if mark.last_event > head.last_event {
+/// Checks that the mark names a commit that the database has. The inner error says why not.
+fn mark_fits(mark: &Mark, conn: &Connection, numbers: &Numbers) -> Result<Result<(), String>, StoreError> {
+    if mark.last_event > numbers.last_event {
         return Ok(Err(format!(
             "{} and {} end with event {}, but event {} was committed",
             files::DB,
             files::WAL,
-            head.last_event,
+            numbers.last_event,
             mark.last_event
         )));
     }
     let other = || Err(format!("{} is of another database than {}", files::MARK, files::DB));
-    if mark.last_event == head.last_event {
-        return Ok(if mark.hash == head.hash || mark.last_event == 0 { Ok(()) } else { other() });
+    if mark.last_event == numbers.last_event {
+        return Ok(if mark.hash == numbers.hash || mark.last_event == 0 { Ok(()) } else { other() });
     }
     let sql = "SELECT first + count - 1, hash FROM event_batch WHERE first <= ?1 ORDER BY first DESC LIMIT 1";
     let mut find = conn.prepare(sql)?;
     let mut rows = find.query([mark.last_event.cast_signed()])?;
-    // Older batches may have been purged.
+    // Older batches may have been pruned.
     let Some(row) = rows.next()? else { return Ok(Ok(())) };
     let fits = row.get::<_, i64>(0)?.cast_unsigned() == mark.last_event
         && stored_digest(row.get_ref(1)?.as_blob()?)? == mark.hash;

@@ -210,7 +210,7 @@ fn tokens_and_overrides(fixture: &dyn Fixture) {
     let expected: Vec<TokenRecord> = [revoked].into_iter().chain(others).collect();
     assert_eq!(driver.store.tokens().expect("reads"), expected);
     assert_eq!(driver.store.overrides().expect("reads").as_deref(), Some(&b"second"[..]));
-    assert_eq!(driver.store.head().expect("reads").clock_seen, None);
+    assert_eq!(driver.store.counters().expect("reads").clock_seen, None);
 
     driver.effects.changes.push(Change::TokenForgotten(Name::fixed("c")));
     driver.effects.changes.push(Change::ClockSeen(START + Span::secs(1)));
@@ -219,7 +219,7 @@ fn tokens_and_overrides(fixture: &dyn Fixture) {
     let mut driver = driver.reopen(fixture);
     let left: Vec<Name> = driver.store.tokens().expect("reads").into_iter().map(|token| token.id).collect();
     assert_eq!(left, ["b", "d", "e", "f", "g"].map(Name::fixed));
-    assert_eq!(driver.store.head().expect("reads").clock_seen, Some(START + Span::secs(2)));
+    assert_eq!(driver.store.counters().expect("reads").clock_seen, Some(START + Span::secs(2)));
 }
 
 fn keys_are_found_again(fixture: &dyn Fixture) {
@@ -237,7 +237,7 @@ fn keys_are_found_again(fixture: &dyn Fixture) {
     let found = [driver.prior("acme", "k1"), driver.prior("acme", "k2"), driver.prior("other", "k1")];
     assert_eq!(driver.prior("other", "k2"), None);
     assert_eq!(driver.prior("k1", "acme"), None);
-    // Asked together: one answer for each key, in their order, also for a key that occurs twice.
+    // Looked up together: one answer for each key, in their order, also for a key that occurs twice.
     let [acme, other, k1, k2] = ["acme", "other", "k1", "k2"].map(Name::fixed);
     let jobs_asked = vec![(&other, &k1), (&other, &k2), (&acme, &k2), (&acme, &k1), (&other, &k1)];
     let together = driver.store.priors(&Keys { jobs: jobs_asked, runs: vec![(&acme, &k1)] }).expect("reads");
@@ -306,7 +306,7 @@ fn failed_commit_leaves_nothing(fixture: &dyn Fixture) {
     driver.finish(jobs[3], None);
     driver.commit();
     let (known, events, now) = (driver.jobs.clone(), driver.events.clone(), driver.now);
-    // A bit of everything, then a change that cannot be.
+    // Changes of every kind, then one that is invalid.
     let mut row = driver.draft();
     row.spec.idempotency = Some(key("gone", 1));
     row.spec.lane = Name::fixed("new lane");
@@ -336,7 +336,7 @@ fn failed_commit_leaves_nothing(fixture: &dyn Fixture) {
     assert_eq!(driver.prior("default", "gone"), None);
     assert_eq!(driver.reader.logs(jobs[1], 0, 10).expect("reads"), []);
     assert_eq!(driver.reader.verify_events().expect("verifies"), driver.events.len() as u64);
-    // The store is well: it goes on as if nothing had happened, also with the lane that it has not seen yet.
+    // The store still works, also for the lane of the failed commit, which is new to it.
     driver.start(jobs[1]);
     let mut ended = Vec::new();
     for lane in ["another lane", "new lane"] {
@@ -424,7 +424,7 @@ fn artifacts_outlast_logs(fixture: &dyn Fixture) {
     let all = "y".repeat(LOG_BYTES_MAX as usize);
     driver.log(many, 1, &vec!["x"; LOG_LINES_MAX as usize + 1]);
     driver.log(long, 1, &[&all, "dropped"]);
-    // What was made may fill the room of the others, and is kept all the same.
+    // Artifacts may fill the limit of other lines, and are kept all the same.
     driver.log_to(ARTIFACTS, first, 1, &[&all, "made"]);
     driver.commit();
     driver.log(many, 1, &["dropped"]);

@@ -1,4 +1,4 @@
-//! Deliveries: kept with their job, taken up at a start, listed for people, gone with their job.
+//! Webhook deliveries: stored with their job, loaded at a start, listed, and deleted with their job.
 
 use laneway_core::{Change, DeliveryRow, DeliveryState, DeliveryTry, Name, Seq, Span, Wall};
 
@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = &[
 
 const EVER: Wall = Wall(i64::MAX);
 
-/// A delivery of an ended job, as the engine makes it with the job's end.
+/// The delivery of an ended job, as the engine creates it.
 fn owed(driver: &Driver, seq: Seq) -> DeliveryRow {
     let row = &driver.jobs[&seq].view.row;
     DeliveryRow {
@@ -52,11 +52,11 @@ fn put(driver: &mut Driver, row: &DeliveryRow) {
 }
 
 fn tried(seq: Seq, number: u32, status: Option<u16>) -> DeliveryTry {
-    let error = status.is_none().then(|| "nobody answers".into());
+    let error = status.is_none().then(|| "no answer".into());
     DeliveryTry { seq, number, at: Wall(5), took: Span(u64::from(number) * 1_000), status, error }
 }
 
-/// Ends a new job that is owed a delivery, in one commit.
+/// Submits and ends a job with a delivery, in one commit.
 fn end_owed(driver: &mut Driver) -> DeliveryRow {
     let job = driver.submit_plain();
     driver.finish(job, None);
@@ -66,7 +66,7 @@ fn end_owed(driver: &mut Driver) -> DeliveryRow {
     row
 }
 
-fn purge() -> Change {
+fn prune() -> Change {
     Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: EVER,
@@ -120,7 +120,7 @@ fn found_at_a_start(fixture: &dyn Fixture) {
     driver.commit();
     let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).deliveries, rows[3..]);
-    // One that ended and was asked for again waits again.
+    // A delivery that ended and was redelivered waits again.
     put(&mut driver, &rows[0]);
     driver.commit();
     let mut driver = driver.reopen(fixture);
@@ -168,11 +168,11 @@ fn keeps_its_job(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
     let row = end_owed(&mut driver);
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 1, None))));
-    driver.effects.changes.push(purge());
+    driver.effects.changes.push(prune());
     driver.commit();
-    assert!(driver.reader.job(row.job).expect("reads").is_some(), "somebody is still owed its news");
+    assert!(driver.reader.job(row.job).expect("reads").is_some(), "its delivery still waits");
     put(&mut driver, &ended(&row, DeliveryState::Failed));
-    driver.effects.changes.push(purge());
+    driver.effects.changes.push(prune());
     driver.commit();
     assert_eq!(driver.reader.job(row.job).expect("reads"), None);
     assert_eq!(driver.reader.delivery(row.job).expect("reads"), None);
@@ -185,8 +185,8 @@ fn gone_job(fixture: &dyn Fixture) {
     let row = end_owed(&mut driver);
     put(&mut driver, &ended(&row, DeliveryState::Delivered));
     driver.commit();
-    driver.effects.changes.push(purge());
-    // In the same commit somebody asked for it again.
+    driver.effects.changes.push(prune());
+    // In the same commit it was redelivered.
     put(&mut driver, &row);
     driver.effects.changes.push(Change::DeliveryTried(Box::new(tried(row.seq, 3, None))));
     driver.commit();

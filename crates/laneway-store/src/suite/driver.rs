@@ -1,6 +1,6 @@
 //! Drives a store with valid changes and remembers what must come back.
 //!
-//! It plays the engine's part in the plainest way: every step is a change and an event, and a copy of what the reader
+//! It replaces the engine in the simplest way: every step is a change and an event, and a copy of what the reader
 //! must show afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,9 +45,9 @@ pub struct Driver {
 /// What must come back of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
-    /// As people see it.
+    /// The view of a reader.
     pub view: JobView,
-    /// What it was submitted with.
+    /// Its payload.
     pub payload: Bytes,
     /// Its closed attempts.
     pub attempts: Vec<AttemptView>,
@@ -56,7 +56,7 @@ pub struct Known {
 }
 
 impl Driver {
-    /// Opens a store at `place`, which must be empty.
+    /// Opens a store of `fixture`, which must be empty.
     pub fn new(fixture: &dyn Fixture) -> Driver {
         let store = fixture.open();
         let reader = store.reader();
@@ -80,12 +80,12 @@ impl Driver {
         Driver { store, reader, effects, jobs, events, now, last_seq }
     }
 
-    /// Commits what has been gathered.
+    /// Commits the collected effects.
     pub fn commit(&mut self) {
         self.try_commit().expect("the changes are valid");
     }
 
-    /// Tries to commit what has been gathered, and forgets it either way.
+    /// Tries to commit the collected effects, and drops them either way.
     pub fn try_commit(&mut self) -> Result<(), StoreError> {
         let effects = std::mem::take(&mut self.effects);
         self.store.commit(self.store.epoch(), &effects)
@@ -168,7 +168,7 @@ impl Driver {
         open
     }
 
-    /// A worker holds the open attempt of a job.
+    /// A worker has the open attempt of a job.
     pub fn hold(&mut self, seq: Seq, worker: &'static str, pid: Option<u32>) -> OpenAttempt {
         let open = self.known(seq).view.open.as_mut().expect("an attempt is open");
         // One that has no number has a boot id.
@@ -234,13 +234,13 @@ impl Driver {
         self.effects.changes.push(Change::JobMoved { seq, status });
     }
 
-    /// The job ends well, with its open attempt where there is one.
+    /// The job succeeds, with its open attempt where there is one.
     pub fn finish(&mut self, seq: Seq, result: Option<&[u8]>) {
         let open = self.close_last(seq, AttemptEnd::Succeeded, None);
         self.end(seq, JobState::Succeeded, Reason::Done, None, result.map(Bytes::from), open);
     }
 
-    /// The job ends badly, with its open attempt where there is one.
+    /// The job fails, with its open attempt where there is one.
     pub fn fail(&mut self, seq: Seq, error: Failure) {
         let open = self.close_last(seq, AttemptEnd::Failed, Some(error.clone()));
         self.end(seq, JobState::Failed, Reason::Exhausted, Some(error), None, open);
@@ -314,7 +314,7 @@ impl Driver {
         self.effects.changes.push(Change::LogAppended { seq, attempt, lines });
     }
 
-    /// An event about a job; gives its number. Time goes on by a second.
+    /// Records an event about a job and returns its number. Time advances by a second.
     pub fn event(&mut self, seq: Seq, kind: EventKind, reason: Option<Reason>) -> u64 {
         let number = self.events.len() as u64 + 1;
         let known = self.jobs.get_mut(&seq).expect("the job was submitted");
@@ -360,7 +360,7 @@ impl Driver {
         self.push_event(event);
     }
 
-    /// Says something with the latest event, which is not stored yet.
+    /// Sets the detail of the latest event, which is not stored yet.
     pub fn with_detail(&mut self, detail: &str) {
         for event in [self.effects.events.last_mut(), self.events.last_mut()] {
             event.expect("an event was drafted").detail = Some(detail.into());
@@ -373,7 +373,7 @@ impl Driver {
         self.now = self.now + Span::secs(1);
     }
 
-    /// Gives numbers anew that were drafted and never stored.
+    /// Reuses the numbers of drafts that were never stored.
     pub fn forget_drafts(&mut self) {
         self.last_seq = self.jobs.keys().next_back().map_or(0, |seq| seq.0);
     }
@@ -383,7 +383,7 @@ impl Driver {
         self.jobs.get_mut(&seq).expect("the job was submitted")
     }
 
-    /// What a load must give.
+    /// What a load must return.
     pub fn expected_load(&self) -> Load {
         let mut load = Load::default();
         for known in self.jobs.values() {
@@ -421,12 +421,12 @@ impl Driver {
     }
 }
 
-/// What a load gave.
+/// The result of a load.
 #[derive(Debug, Default, PartialEq)]
 pub struct Load {
     /// Schedules, in the order they came.
     pub schedules: Vec<Schedule>,
-    /// The newest entries of the run log, in the order they came.
+    /// The newest entries of the firing log, in the order they came.
     pub runs: Vec<FiringLogEntry>,
     /// Open runs, in the order they came, with those of their members that have ended.
     pub open_runs: Vec<(RunRow, Vec<EndedMember>)>,
@@ -436,7 +436,7 @@ pub struct Load {
     pub open: Vec<(Option<JobRow>, OpenAttempt)>,
     /// Calls of open runs, in the order they came.
     pub calls: Vec<CallRow>,
-    /// What is known of sessions, in the order it came.
+    /// The state of sessions, in the order they came.
     pub sessions: Vec<SessionRow>,
     /// Deliveries that wait, in the order they came.
     pub deliveries: Vec<DeliveryRow>,
@@ -447,7 +447,7 @@ pub struct Load {
 /// Loads everything. Panics when a job comes after an open attempt.
 pub fn load(store: &mut dyn Store) -> Load {
     let (mut load, mut lanes) = (Load::default(), BTreeSet::new());
-    let head = store.load(&mut |loaded| match loaded {
+    let counters = store.load(&mut |loaded| match loaded {
         Loaded::Lane(lane) => drop(lanes.insert(lane)),
         Loaded::Schedule(schedule) => {
             assert!(load.jobs.is_empty() && load.runs.is_empty(), "schedules come first");
@@ -469,9 +469,9 @@ pub fn load(store: &mut dyn Store) -> Load {
         Loaded::Session(row) => load.sessions.push(row),
         Loaded::Delivery(row) => load.deliveries.push(row),
     });
-    let head = head.expect("loads");
-    assert_eq!(store.head().expect("reads"), head);
-    load.numbers = (head.last_seq, head.last_event);
+    let counters = counters.expect("loads");
+    assert_eq!(store.counters().expect("reads"), counters);
+    load.numbers = (counters.last_seq, counters.last_event);
     load
 }
 
@@ -533,13 +533,13 @@ pub fn rich_spec() -> JobSpec {
                 clock: HoursClock::Zone(Name::fixed("Europe/Berlin")),
             }),
         },
-        placement: Some(Box::new(rich_wants())),
+        placement: Some(Box::new(rich_placement())),
         ..JobSpec::new(Name::fixed("acme"), Name::fixed("crawl page"))
     }
 }
 
-/// Wants with everything.
-fn rich_wants() -> Placement {
+/// Placement constraints with everything.
+fn rich_placement() -> Placement {
     let resource = |id: &'static str, scope, expires_at| ResourceRef {
         id: Name::fixed(id),
         worker: Name::fixed("w-1"),

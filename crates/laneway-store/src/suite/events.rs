@@ -1,4 +1,4 @@
-//! The trail: pages both ways, histories, retention, the chain.
+//! The event log: pages both ways, histories, retention, the chain.
 
 use laneway_core::{AttemptEnd, Change, Event, EventKind, Name, Reason, Seq, Wall};
 
@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     ("events of a tenant, events of calls", filtered),
     ("events about dispatches", dispatches),
     ("the history of a job", history_of_a_job),
-    ("old events go, the chain stays", purge),
+    ("old events go, the chain stays", prune),
 ];
 
 /// A few jobs with a life each, over several commits.
@@ -109,7 +109,7 @@ fn filtered(fixture: &dyn Fixture) {
     let filters = [
         EventFilter { tenant: Some(Name::fixed("acme")), ..EventFilter::default() },
         EventFilter { tenant: Some(Name::fixed("acme")), called: true, ..EventFilter::default() },
-        EventFilter { tenant: Some(Name::fixed("nobody")), ..EventFilter::default() },
+        EventFilter { tenant: Some(Name::fixed("unknown")), ..EventFilter::default() },
         EventFilter { called: true, ..EventFilter::default() },
         EventFilter { kind: Some(EventKind::JobSubmitted), ..EventFilter::default() },
     ];
@@ -125,7 +125,7 @@ fn filtered(fixture: &dyn Fixture) {
         assert_eq!(forward.iter().collect::<Vec<_>>(), expected);
         let backward = driver.reader.events_before(&filter, None, 1_000).expect("reads").items;
         assert_eq!(backward.iter().rev().collect::<Vec<_>>(), expected);
-        assert_eq!(expected.is_empty(), filter.tenant == Some(Name::fixed("nobody")));
+        assert_eq!(expected.is_empty(), filter.tenant == Some(Name::fixed("unknown")));
     }
 }
 
@@ -167,7 +167,7 @@ fn history_of_a_job(fixture: &dyn Fixture) {
     }
 }
 
-fn purge(fixture: &dyn Fixture) {
+fn prune(fixture: &dyn Fixture) {
     let mut driver = lives(fixture);
     let half = driver.events[driver.events.len() / 2].at;
     driver.effects.changes.push(Change::EventsPruned { before: Wall(0) });
@@ -182,7 +182,7 @@ fn purge(fixture: &dyn Fixture) {
     assert_eq!(kept, driver.events[driver.events.len() - kept.len()..]);
     assert_eq!(driver.reader.first_event().expect("reads"), kept[0].number);
     assert_eq!(driver.reader.verify_events().expect("verifies"), kept.len() as u64);
-    // Whoever asks for what is gone gets what is left, and can see the gap in the numbers.
+    // A reader of pruned events gets those that are left, and sees the gap in the numbers.
     let page = driver.reader.events_after(&EventFilter::default(), 1, 1).expect("reads");
     assert_eq!(page.items[0].number, kept[0].number);
     let gone_in_part = kept[0].job.as_ref().map_or(Seq(3), |line| line.seq);

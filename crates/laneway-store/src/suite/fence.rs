@@ -1,4 +1,4 @@
-//! Fences: a word about an attempt that is not the stored one fails the commit.
+//! Fences: a change of an attempt that is not the stored one fails the commit.
 
 use laneway_core::{AttemptEnd, AttemptId, Change, ClosedAttempt, Fence, JobState, OpenAttempt, Seq};
 
@@ -87,7 +87,7 @@ fn wrong_fence_within_a_commit(fixture: &dyn Fixture) {
         disagrees(&mut driver, &[&reopened[..], &[closed(&wrong)]].concat());
         disagrees(&mut driver, &[&reopened[..], &[Change::AttemptStarted(wrong)]].concat());
     }
-    // The old attempt's fence opens no door to the new one; a closed one is closed.
+    // The old attempt's fence does not fit the new one; a closed attempt stays closed.
     disagrees(&mut driver, &[&reopened[..], &[closed(&first)]].concat());
     disagrees(&mut driver, &[closed(&first), closed(&first)]);
     disagrees(&mut driver, &[closed(&first), Change::AttemptStarted(first.clone())]);
@@ -107,7 +107,7 @@ fn rebound_by_one_epoch(fixture: &dyn Fixture) {
     }
     let other = Fence { attempt_id: AttemptId(open.fence.attempt_id.0 ^ 1), lease_epoch: 2, ..open.fence };
     disagrees(&mut driver, &[Change::AttemptRebound(OpenAttempt { fence: other, ..open.clone() })]);
-    // What the old epoch says comes too late, in the same commit and after it.
+    // A change with the old epoch comes too late, in the same commit and after it.
     disagrees(&mut driver, &[Change::AttemptRebound(epoch(2)), closed(&open)]);
     disagrees(&mut driver, &[Change::AttemptRebound(epoch(2)), Change::AttemptStarted(open.clone())]);
     driver.rebind(open.seq);
@@ -158,11 +158,11 @@ fn nothing_follows_an_end(fixture: &dyn Fixture) {
 
 fn nothing_without_a_job(fixture: &dyn Fixture) {
     let (mut driver, open) = with_open_attempt(fixture);
-    let nobody = OpenAttempt { seq: Seq(77), ..open };
+    let missing = OpenAttempt { seq: Seq(77), ..open };
     let status = driver.jobs[&Seq(1)].view.row.status.clone();
-    disagrees(&mut driver, &[Change::AttemptOpened(nobody.clone())]);
-    disagrees(&mut driver, &[Change::AttemptStarted(nobody.clone())]);
-    disagrees(&mut driver, &[closed(&nobody)]);
+    disagrees(&mut driver, &[Change::AttemptOpened(missing.clone())]);
+    disagrees(&mut driver, &[Change::AttemptStarted(missing.clone())]);
+    disagrees(&mut driver, &[closed(&missing)]);
     disagrees(&mut driver, &[Change::JobMoved { seq: Seq(77), status }]);
     disagrees(&mut driver, &[Change::LogAppended { seq: Seq(77), attempt: 1, lines: Vec::new() }]);
 }

@@ -27,7 +27,7 @@ fn empty_store(fixture: &dyn Fixture) {
 
 fn live_among_ended(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    // Enough for several chunks of whatever the store keeps live jobs in: dense, sparse and empty ones.
+    // Enough for several chunks of live jobs: dense, sparse and empty ones.
     let jobs: Vec<Seq> = (0..4_000).map(|_| driver.submit_plain()).collect();
     driver.commit();
     for (index, &job) in jobs.iter().enumerate() {
@@ -91,21 +91,21 @@ fn numbers_are_never_given_twice(fixture: &dyn Fixture) {
     driver.jobs.clear();
     let mut driver = driver.reopen(fixture);
     assert_eq!(load(&mut *driver.store).numbers, numbers);
-    assert_eq!(driver.store.head().expect("reads").last_rank_time, 0);
+    assert_eq!(driver.store.counters().expect("reads").last_rank_time, 0);
     let job = driver.submit_plain();
     driver.commit();
-    let head = driver.store.head().expect("reads");
-    assert_eq!((head.last_seq, head.last_event), (4, 7));
-    assert_eq!(head.last_rank_time, driver.jobs[&job].view.row.rank_time);
+    let counters = driver.store.counters().expect("reads");
+    assert_eq!((counters.last_seq, counters.last_event), (4, 7));
+    assert_eq!(counters.last_rank_time, driver.jobs[&job].view.row.rank_time);
     driver.reopen(fixture).check();
 }
 
-/// Builds an engine from what is stored and commits what follows from that.
+/// Builds an engine from the store and commits its first effects.
 fn recover(store: &mut dyn Store) -> Effects {
     let now = Now { mono: Mono(1), wall: START + Span::hours(1) };
     let tokens = store.tokens().expect("reads");
-    let head = store.head().expect("reads");
-    let mut recovery = Recovery::new(Settings::default(), tokens, head, 7, now);
+    let counters = store.counters().expect("reads");
+    let mut recovery = Recovery::new(Settings::default(), tokens, counters, 7, now);
     let loaded = store.load(&mut |loaded| match loaded {
         Loaded::Lane(lane) => recovery.lane(lane),
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),

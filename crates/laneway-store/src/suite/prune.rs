@@ -1,4 +1,4 @@
-//! Retention of jobs: what goes, what stays, and in which order.
+//! Retention of jobs: which are deleted, which stay, and in which order.
 
 use laneway_core::{AttemptEnd, Change, Name, Seq, Span, Wall};
 
@@ -6,21 +6,21 @@ use super::driver::{Driver, failure, key};
 use super::{Case, Fixture};
 
 pub(super) const CASES: &[Case] = &[
-    ("a purge takes the oldest ends of a lane", oldest_first),
-    ("a purge takes everything of a job", everything_of_a_job),
+    ("a prune takes the oldest ends of a lane", oldest_first),
+    ("a prune takes everything of a job", everything_of_a_job),
     ("keys are kept for their own time", keys_are_kept),
     ("an open attempt keeps its job", open_attempt_keeps),
-    ("a purge comes in its turn", in_its_turn),
+    ("a prune takes its position among the changes", in_its_order),
 ];
 
-fn purge(lane: &'static str, finished_before: Wall, keyed_finished_before: Wall, max: u32) -> Change {
+fn prune(lane: &'static str, finished_before: Wall, keyed_finished_before: Wall, max: u32) -> Change {
     Change::JobsPruned { lane: Name::fixed(lane), finished_before, keyed_finished_before, max }
 }
 
 const EVER: Wall = Wall(i64::MAX);
 
-/// Commits `change`; `gone` must be gone then, and nothing else.
-fn purges(driver: &mut Driver, change: Change, gone: &[Seq]) {
+/// Commits `change`; it must delete `gone`, and nothing else.
+fn prunes(driver: &mut Driver, change: Change, gone: &[Seq]) {
     driver.effects.changes.push(change);
     driver.commit();
     for seq in gone {
@@ -50,14 +50,14 @@ fn oldest_first(fixture: &dyn Fixture) {
         driver.commit();
     }
     let mut driver = driver.reopen(fixture);
-    purges(&mut driver, purge("main", finished[0].0, EVER, 10), &[]);
-    purges(&mut driver, purge("nowhere", EVER, EVER, 10), &[]);
-    purges(&mut driver, purge("main", EVER, EVER, 0), &[]);
-    purges(&mut driver, purge("main", finished[1].0, EVER, 10), &[jobs[5]]);
-    purges(&mut driver, purge("main", EVER, EVER, 2), &[jobs[0], jobs[6]]);
-    purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[2]]);
-    purges(&mut driver, purge("other", EVER, EVER, 10), &[jobs[3]]);
-    purges(&mut driver, purge("main", EVER, EVER, 10), &[jobs[1], jobs[4]]);
+    prunes(&mut driver, prune("main", finished[0].0, EVER, 10), &[]);
+    prunes(&mut driver, prune("nowhere", EVER, EVER, 10), &[]);
+    prunes(&mut driver, prune("main", EVER, EVER, 0), &[]);
+    prunes(&mut driver, prune("main", finished[1].0, EVER, 10), &[jobs[5]]);
+    prunes(&mut driver, prune("main", EVER, EVER, 2), &[jobs[0], jobs[6]]);
+    prunes(&mut driver, prune("main", EVER, EVER, 1), &[jobs[2]]);
+    prunes(&mut driver, prune("other", EVER, EVER, 10), &[jobs[3]]);
+    prunes(&mut driver, prune("main", EVER, EVER, 10), &[jobs[1], jobs[4]]);
     driver.reopen(fixture).check();
 }
 
@@ -75,7 +75,7 @@ fn everything_of_a_job(fixture: &dyn Fixture) {
     driver.finish(gone, Some(b"result"));
     driver.commit();
     let id = driver.known(gone).view.row.id;
-    purges(&mut driver, purge("main", EVER, EVER, 10), &[gone]);
+    prunes(&mut driver, prune("main", EVER, EVER, 10), &[gone]);
     assert_eq!(driver.prior("default", "k"), None);
     assert_eq!(driver.reader.logs(kept, 0, 10).expect("reads").len(), 2);
     // Its key is free again; its number and id are not given again, but could be.
@@ -103,12 +103,12 @@ fn keys_are_kept(fixture: &dyn Fixture) {
     let finished =
         |driver: &Driver, n: usize| driver.jobs[&jobs[n]].view.end.as_ref().expect("has ended").finished_at;
     let (third, fifth) = (finished(&driver, 2), finished(&driver, 4));
-    purges(&mut driver, purge("main", third, Wall(0), 10), &[jobs[1]]);
-    purges(&mut driver, purge("main", fifth, third, 10), &[jobs[0], jobs[3]]);
-    purges(&mut driver, purge("main", fifth, EVER, 10), &[jobs[2]]);
+    prunes(&mut driver, prune("main", third, Wall(0), 10), &[jobs[1]]);
+    prunes(&mut driver, prune("main", fifth, third, 10), &[jobs[0], jobs[3]]);
+    prunes(&mut driver, prune("main", fifth, EVER, 10), &[jobs[2]]);
     // Keyed and unkeyed ones go together, oldest first.
-    purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[4]]);
-    purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[5]]);
+    prunes(&mut driver, prune("main", EVER, EVER, 1), &[jobs[4]]);
+    prunes(&mut driver, prune("main", EVER, EVER, 1), &[jobs[5]]);
 }
 
 fn open_attempt_keeps(fixture: &dyn Fixture) {
@@ -118,20 +118,20 @@ fn open_attempt_keeps(fixture: &dyn Fixture) {
     driver.cancel(jobs[0]);
     driver.cancel(jobs[1]);
     driver.commit();
-    purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[1]]);
-    purges(&mut driver, purge("main", EVER, EVER, 1), &[]);
+    prunes(&mut driver, prune("main", EVER, EVER, 1), &[jobs[1]]);
+    prunes(&mut driver, prune("main", EVER, EVER, 1), &[]);
     driver.close(jobs[0], AttemptEnd::Canceled, None);
     driver.commit();
-    purges(&mut driver, purge("main", EVER, EVER, 1), &[jobs[0]]);
+    prunes(&mut driver, prune("main", EVER, EVER, 1), &[jobs[0]]);
 }
 
-fn in_its_turn(fixture: &dyn Fixture) {
+fn in_its_order(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
     let jobs: Vec<Seq> = (0..3).map(|_| driver.submit_plain()).collect();
     driver.finish(jobs[0], None);
-    driver.effects.changes.push(purge("main", EVER, EVER, 10));
+    driver.effects.changes.push(prune("main", EVER, EVER, 10));
     driver.finish(jobs[1], None);
-    driver.effects.changes.push(purge("main", driver.now.before(Span::secs(2)), EVER, 10));
+    driver.effects.changes.push(prune("main", driver.now.before(Span::secs(2)), EVER, 10));
     driver.commit();
     driver.jobs.remove(&jobs[0]);
     driver.check();

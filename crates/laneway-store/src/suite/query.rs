@@ -49,7 +49,7 @@ fn filters(fixture: &dyn Fixture) {
     let any = JobFilter::default;
     assert_eq!(list(any()), (1..=12).rev().collect::<Vec<u64>>());
     assert_eq!(list(JobFilter { tenant: Some(name("odd")), ..any() }), [12, 10, 8, 6, 4, 2]);
-    assert_eq!(list(JobFilter { tenant: Some(name("nobody")), ..any() }), [0; 0]);
+    assert_eq!(list(JobFilter { tenant: Some(name("unknown")), ..any() }), [0; 0]);
     assert_eq!(list(JobFilter { lane: Some(name("low")), ..any() }), [6, 5, 4, 3, 2, 1]);
     assert_eq!(list(JobFilter { agent: Some(name("agent-2")), ..any() }), [12, 9, 6, 3]);
     assert_eq!(list(JobFilter { kind: Some(name("kind-3")), ..any() }), [12, 8, 4]);
@@ -115,13 +115,13 @@ fn bounded_scan(fixture: &dyn Fixture) {
         driver.submit_plain();
     }
     driver.commit();
-    let filter = JobFilter { agent: Some(name("nobody")), ..JobFilter::default() };
+    let filter = JobFilter { agent: Some(name("unknown")), ..JobFilter::default() };
     let page = driver.reader.jobs(&filter, None, 10).expect("reads");
     assert_eq!((page.items.len(), page.next), (0, Some(11)));
     let page = driver.reader.jobs(&filter, Some(Seq(11)), 10).expect("reads");
     assert_eq!((page.items.len(), page.next), (0, None));
     let events = driver.reader.events_before(
-        &crate::EventFilter { tenant: Some(name("nobody")), ..Default::default() },
+        &crate::EventFilter { tenant: Some(name("unknown")), ..Default::default() },
         None,
         5,
     );

@@ -1,4 +1,4 @@
-//! Runs: kept with their jobs, taken up at a start, listed for people, gone with all their jobs and not before.
+//! Runs: stored with their jobs, loaded at a start, listed, and deleted with all their jobs.
 
 use laneway_core::{
     AttemptEnd, Binding, Bytes, CallRow, Change, DeliveryRow, DeliveryState, EndedMember, FailurePolicy,
@@ -20,7 +20,7 @@ pub(super) const CASES: &[Case] = &[
     ("the jobs of a run stay as long as it is open and go with it", go_together),
     ("what a run still owes keeps it", owing_keeps_it),
     ("runs with an idempotency key are kept longer", keyed_kept_longer),
-    ("a purge of runs stops when enough jobs are gone", bounded_purge),
+    ("a prune of runs stops when enough jobs are gone", bounded_prune),
     ("the latest call of a node comes back as long as its run is open", calls_come_back),
 ];
 
@@ -88,7 +88,7 @@ fn end(driver: &mut Driver, row: &RunRow) -> RunRow {
     ended
 }
 
-fn purge(before: Wall, keyed_before: Wall, max: u32) -> Change {
+fn prune(before: Wall, keyed_before: Wall, max: u32) -> Change {
     Change::RunsPruned {
         lane: Name::fixed("main"),
         finished_before: before,
@@ -97,14 +97,14 @@ fn purge(before: Wall, keyed_before: Wall, max: u32) -> Change {
     }
 }
 
-fn purge_all(driver: &mut Driver) {
-    let purge_jobs = Change::JobsPruned {
+fn prune_all(driver: &mut Driver) {
+    let prune_jobs = Change::JobsPruned {
         lane: Name::fixed("main"),
         finished_before: EVER,
         keyed_finished_before: EVER,
         max: 1_000,
     };
-    driver.effects.changes.extend([purge_jobs, purge(EVER, EVER, 1_000)]);
+    driver.effects.changes.extend([prune_jobs, prune(EVER, EVER, 1_000)]);
     driver.commit();
 }
 
@@ -237,7 +237,7 @@ fn go_together(fixture: &dyn Fixture) {
     driver.finish(run.first, Some(b"1"));
     driver.finish(alone, None);
     driver.commit();
-    purge_all(&mut driver);
+    prune_all(&mut driver);
     let stored = |driver: &Driver| {
         let page = driver.reader.jobs(&JobFilter::default(), None, 100).expect("reads");
         page.items.iter().map(|job| job.row.seq.0).collect::<Vec<_>>()
@@ -248,7 +248,7 @@ fn go_together(fixture: &dyn Fixture) {
     move_to(&mut driver, &run, RunState::Succeeded);
     driver.commit();
     let mut driver = driver.reopen(fixture);
-    purge_all(&mut driver);
+    prune_all(&mut driver);
     assert_eq!(stored(&driver), [] as [u64; 0]);
     assert_eq!(all(&driver), []);
     assert_eq!(driver.reader.payload(Seq(2)).expect("reads"), None);
@@ -265,7 +265,7 @@ fn definition_comes_back(fixture: &dyn Fixture) {
     let mut driver = driver.reopen(fixture);
     assert_eq!(driver.reader.run_definition(with.first).expect("reads"), Some(definition));
     assert_eq!(driver.reader.run_definition(without.first).expect("reads"), None);
-    purge_all(&mut driver);
+    prune_all(&mut driver);
     assert_eq!(driver.reader.run_definition(with.first).expect("reads"), None);
 }
 
@@ -293,14 +293,14 @@ fn owing_keeps_it(fixture: &dyn Fixture) {
     };
     driver.effects.changes.push(Change::DeliveryPut(Box::new(delivery.clone())));
     driver.commit();
-    purge_all(&mut driver);
+    prune_all(&mut driver);
     assert_eq!(all(&driver), [owes, runs.clone()]);
     delivery.state = DeliveryState::Delivered;
     driver.effects.changes.push(Change::DeliveryPut(Box::new(delivery)));
-    purge_all(&mut driver);
+    prune_all(&mut driver);
     assert_eq!(all(&driver), std::slice::from_ref(&runs));
     driver.close(runs.first, AttemptEnd::Canceled, None);
-    purge_all(&mut driver);
+    prune_all(&mut driver);
     assert_eq!(all(&driver), []);
 }
 
@@ -311,20 +311,20 @@ fn keyed_kept_longer(fixture: &dyn Fixture) {
     driver.commit();
     let keyed = end(&mut driver, &keyed);
     end(&mut driver, &plain);
-    driver.effects.changes.push(purge(EVER, keyed.finished_at.expect("it has ended"), 100));
+    driver.effects.changes.push(prune(EVER, keyed.finished_at.expect("it has ended"), 100));
     driver.commit();
     assert_eq!(all(&driver), [keyed]);
-    driver.effects.changes.push(purge(EVER, EVER, 100));
+    driver.effects.changes.push(prune(EVER, EVER, 100));
     driver.commit();
     assert_eq!(driver.prior_run("default", "k"), None);
 }
 
-fn bounded_purge(fixture: &dyn Fixture) {
+fn bounded_prune(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
     let rows: Vec<RunRow> = (0..3).map(|_| submit(&mut driver, spec(), 2)).collect();
     driver.commit();
     let ended: Vec<RunRow> = rows.iter().map(|row| end(&mut driver, row)).collect();
-    driver.effects.changes.push(purge(EVER, EVER, 3));
+    driver.effects.changes.push(prune(EVER, EVER, 3));
     driver.commit();
     assert_eq!(all(&driver), [ended[2].clone()]);
 }
@@ -364,6 +364,6 @@ fn calls_come_back(fixture: &dyn Fixture) {
     assert_eq!(load(&mut *driver.store).calls, rows);
     let run = end(&mut driver, &run);
     assert_eq!(load(&mut *driver.store).calls, []);
-    purge_all(&mut driver);
+    prune_all(&mut driver);
     assert_eq!(driver.reader.run(run.id).expect("reads"), None);
 }

@@ -1,4 +1,4 @@
-//! Schedules, their slots and the log of their runs: what was put comes back, a slot comes once, the log outlives.
+//! Schedules, their slots and the firing log: everything comes back, a slot fires once, the log outlives its schedule.
 
 use laneway_core::{
     Bytes, CatchUp, Change, FiringLogEntry, FiringStatus, JobId, Name, Overlap, Schedule, ScheduleId,
@@ -14,9 +14,9 @@ pub(super) const CASES: &[Case] = &[
     ("a schedule moves and goes", moves_and_goes),
     ("a name belongs to one schedule of a tenant", names),
     ("a slot comes once", slots),
-    ("the run log is read in pages", gc_s8_pages),
+    ("the firing log is read in pages", gc_s8_pages),
     ("a commit that fails leaves no schedule behind", all_or_nothing),
-    ("old runs and slots are forgotten", purges),
+    ("old runs and slots are forgotten", prunes),
     ("the newest runs are loaded", newest_runs),
 ];
 
@@ -226,7 +226,7 @@ fn all_or_nothing(fixture: &dyn Fixture) {
     driver.commit();
 }
 
-fn purges(fixture: &dyn Fixture) {
+fn prunes(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
     for n in 1..=9 {
         driver.effects.changes.push(logged(&run(n, u128::from(n % 2), "default")));
@@ -237,7 +237,7 @@ fn purges(fixture: &dyn Fixture) {
         });
     }
     driver.commit();
-    let purge = |ended_before: u64, keep: u32, slots_before: i64, max: u32| Change::FiringLogPruned {
+    let prune = |ended_before: u64, keep: u32, slots_before: i64, max: u32| Change::FiringLogPruned {
         ended_before: START + Span::secs(ended_before),
         keep,
         slots_before: Wall(slots_before),
@@ -251,11 +251,11 @@ fn purges(fixture: &dyn Fixture) {
         assert_eq!(page.total, numbers.len() as u64);
         numbers
     };
-    assert_eq!(left(&mut driver, purge(3, 100, 0, 100)), [3, 4, 5, 6, 7, 8, 9]);
-    assert_eq!(left(&mut driver, purge(100, 100, 0, 1)), [4, 5, 6, 7, 8, 9]);
-    assert_eq!(left(&mut driver, purge(0, 2, 0, 1)), [5, 6, 7, 8, 9]);
-    assert_eq!(left(&mut driver, purge(0, 2, 0, 100)), [6, 7, 8, 9]);
-    assert_eq!(left(&mut driver, purge(0, 100, 5, 2)), [6, 7, 8, 9]);
+    assert_eq!(left(&mut driver, prune(3, 100, 0, 100)), [3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(left(&mut driver, prune(100, 100, 0, 1)), [4, 5, 6, 7, 8, 9]);
+    assert_eq!(left(&mut driver, prune(0, 2, 0, 1)), [5, 6, 7, 8, 9]);
+    assert_eq!(left(&mut driver, prune(0, 2, 0, 100)), [6, 7, 8, 9]);
+    assert_eq!(left(&mut driver, prune(0, 100, 5, 2)), [6, 7, 8, 9]);
     let again = |slot: i64| Change::SlotFired { schedule: ScheduleId(1), slot: Wall(slot), job: None };
     driver.effects.changes.extend([again(1), again(2)]);
     driver.commit();

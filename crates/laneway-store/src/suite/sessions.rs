@@ -1,4 +1,4 @@
-//! Sessions: what is known of them comes back, and jobs that run as one are given as one.
+//! Sessions: their state comes back, and the jobs of a debounce batch are returned as one.
 
 use laneway_core::{Change, JobState, Name, Reason, Seq, Session, SessionRow, Span, Wall};
 
@@ -79,14 +79,14 @@ fn rejected_changes_nothing(fixture: &dyn Fixture) {
 }
 
 /// A job of a session with a window, whose payload is its name.
-fn gathers(driver: &mut Driver, name: &str, keyed: bool) -> Seq {
+fn collecting(driver: &mut Driver, name: &str, keyed: bool) -> Seq {
     let mut row = driver.draft();
     row.spec.session = Some(Session::chat(Name::fixed("chat")));
     row.spec.idempotency = keyed.then(|| key(name, 1));
     driver.submit(row, name.as_bytes())
 }
 
-/// What a run of the job is given, as text.
+/// The payloads that the handler of the job gets, as text.
 fn given(driver: &Driver, job: Seq) -> Vec<String> {
     let mut given = driver.reader.payloads(&[job]).expect("reads");
     let Runnable { row, payload, merged } = given.pop().expect("was asked for");
@@ -97,10 +97,10 @@ fn given(driver: &Driver, job: Seq) -> Vec<String> {
 
 fn merged_payloads(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let (leader, other) = (gathers(&mut driver, "one", false), gathers(&mut driver, "apart", false));
+    let (leader, other) = (collecting(&mut driver, "one", false), collecting(&mut driver, "apart", false));
     driver.commit();
     for name in ["two", "three", "four"] {
-        let job = gathers(&mut driver, name, false);
+        let job = collecting(&mut driver, name, false);
         driver.merge(job, leader);
         driver.commit();
     }
@@ -117,8 +117,8 @@ fn merged_payloads(fixture: &dyn Fixture) {
 
 fn merged_in_one_commit(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let leader = gathers(&mut driver, "one", false);
-    let job = gathers(&mut driver, "two", true);
+    let leader = collecting(&mut driver, "one", false);
+    let job = collecting(&mut driver, "two", true);
     driver.merge(job, leader);
     driver.open(leader);
     driver.commit();
@@ -126,7 +126,7 @@ fn merged_in_one_commit(fixture: &dyn Fixture) {
     assert_eq!(given(&driver, leader), ["one", "two"]);
 }
 
-fn purge(driver: &mut Driver, keyed_before: Wall) {
+fn prune(driver: &mut Driver, keyed_before: Wall) {
     let (lane, ever) = (Name::fixed("main"), Wall(i64::MAX));
     driver.effects.changes.push(Change::JobsPruned {
         lane,
@@ -139,16 +139,16 @@ fn purge(driver: &mut Driver, keyed_before: Wall) {
 
 fn live_leader_keeps(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let leader = gathers(&mut driver, "one", false);
-    let job = gathers(&mut driver, "two", false);
+    let leader = collecting(&mut driver, "one", false);
+    let job = collecting(&mut driver, "two", false);
     driver.merge(job, leader);
     driver.commit();
-    purge(&mut driver, Wall(i64::MAX));
+    prune(&mut driver, Wall(i64::MAX));
     driver.check();
     assert_eq!(given(&driver, leader), ["one", "two"]);
     driver.end(leader, JobState::Canceled, Reason::Stopped, None, None, None);
     driver.commit();
-    purge(&mut driver, Wall(i64::MAX));
+    prune(&mut driver, Wall(i64::MAX));
     driver.jobs.remove(&leader);
     driver.jobs.remove(&job);
     driver.check();
@@ -157,18 +157,18 @@ fn live_leader_keeps(fixture: &dyn Fixture) {
 
 fn leader_goes_first(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
-    let leader = gathers(&mut driver, "one", false);
-    let job = gathers(&mut driver, "two", true);
+    let leader = collecting(&mut driver, "one", false);
+    let job = collecting(&mut driver, "two", true);
     driver.merge(job, leader);
     driver.now = driver.now + Span::secs(1);
     driver.finish(leader, None);
     driver.commit();
-    purge(&mut driver, Wall(0));
+    prune(&mut driver, Wall(0));
     driver.jobs.remove(&leader);
     driver.check();
     let mut driver = driver.reopen(fixture);
     driver.check();
-    purge(&mut driver, Wall(i64::MAX));
+    prune(&mut driver, Wall(i64::MAX));
     driver.jobs.remove(&job);
     driver.check();
 }

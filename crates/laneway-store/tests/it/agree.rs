@@ -1,4 +1,4 @@
-//! Memory and SQLite agree: the same random life, committed in the same random batches, reads the same.
+//! Memory and SQLite agree: the same random changes, committed in the same random batches, read the same.
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
@@ -28,10 +28,10 @@ enum Step {
     Deliver(usize),
     Run { nodes: u8, keyed: bool },
     EndRun(usize),
-    PurgeEndedRuns { keep_secs: u8, max: u8 },
+    PruneRuns { keep_secs: u8, max: u8 },
     ServerEvent,
-    PurgeJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
-    PurgeEvents { keep_secs: u8 },
+    PruneJobs { lane: u8, keep_secs: u8, keyed_keep_secs: u8, max: u8 },
+    PruneEvents { keep_secs: u8 },
     JumpBack,
     Commit,
     Reopen,
@@ -56,11 +56,11 @@ fn step() -> impl Strategy<Value = Step> {
         3 => job().prop_map(Deliver),
         3 => (1u8..4, any::<bool>()).prop_map(|(nodes, keyed)| Run { nodes, keyed }),
         3 => job().prop_map(EndRun),
-        2 => (0u8..60, 0u8..5).prop_map(|(keep_secs, max)| PurgeEndedRuns { keep_secs, max }),
+        2 => (0u8..60, 0u8..5).prop_map(|(keep_secs, max)| PruneRuns { keep_secs, max }),
         1 => Just(ServerEvent),
         2 => (0u8..3, 0u8..60, 0u8..60, 0u8..5)
-            .prop_map(|(lane, keep_secs, keyed_keep_secs, max)| PurgeJobs { lane, keep_secs, keyed_keep_secs, max }),
-        1 => (0u8..60).prop_map(|keep_secs| PurgeEvents { keep_secs }),
+            .prop_map(|(lane, keep_secs, keyed_keep_secs, max)| PruneJobs { lane, keep_secs, keyed_keep_secs, max }),
+        1 => (0u8..60).prop_map(|keep_secs| PruneEvents { keep_secs }),
         1 => Just(JumpBack),
         8 => Just(Commit),
         1 => Just(Reopen),
@@ -87,7 +87,7 @@ fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
         created_at: driver.now,
         ended_at: (!waits).then_some(driver.now),
         last_status: n.is_multiple_of(3).then_some(500),
-        last_error: n.is_multiple_of(5).then(|| "nobody answers".into()),
+        last_error: n.is_multiple_of(5).then(|| "no answer".into()),
     };
     let tried = DeliveryTry {
         seq,
@@ -100,7 +100,7 @@ fn delivery(driver: &Driver, seq: Seq, n: usize, number: u32) -> [Change; 2] {
     [Change::DeliveryPut(Box::new(put)), Change::DeliveryTried(Box::new(tried))]
 }
 
-/// A run whose nodes wait for nobody.
+/// A run whose nodes depend on no other.
 fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: usize) -> RunRow {
     let jobs: Vec<_> = (0..nodes).map(|_| driver.draft()).collect();
     let row = RunRow {
@@ -135,7 +135,7 @@ fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: u
     row
 }
 
-/// Ends what has not ended of a run, and the run.
+/// Ends the open jobs of a run, and the run.
 fn end_run(driver: &mut Driver, row: &RunRow) {
     for seq in row.seqs().map(Seq) {
         if driver.jobs[&seq].view.end.is_none() {
@@ -150,7 +150,7 @@ fn end_run(driver: &mut Driver, row: &RunRow) {
     });
 }
 
-/// Both stores, driven alike. The drivers' own books are right until the first purge only; the stores are compared with
+/// Both stores, driven alike. The drivers' own books are right until the first prune only; the stores are compared with
 /// one another.
 struct Pair {
     memory: Driver,
@@ -232,11 +232,11 @@ impl Pair {
                 }
             }
             Step::Merge(n, into) => {
-                let gathers = |view: &laneway_store::JobView| {
+                let collects = |view: &laneway_store::JobView| {
                     let session = view.row.spec.session.as_ref();
                     view.end.is_none() && session.is_some_and(|session| session.debounce.is_some())
                 };
-                let leader = self.pick(into, gathers);
+                let leader = self.pick(into, collects);
                 let job = self.pick(n, |view| {
                     view.end.is_none() && view.open.is_none() && Some(view.row.seq) != leader
                 });
@@ -286,7 +286,7 @@ impl Pair {
                     self.both(|driver| end_run(driver, row));
                 }
             }
-            Step::PurgeEndedRuns { keep_secs, max } => {
+            Step::PruneRuns { keep_secs, max } => {
                 let before = self.memory.now.before(Span::secs(keep_secs.into()));
                 self.both(|driver| {
                     driver.effects.changes.push(Change::RunsPruned {
@@ -301,8 +301,8 @@ impl Pair {
                 });
             }
             Step::ServerEvent => self.both(|driver| driver.server_event(EventKind::CallDone, "something")),
-            Step::PurgeJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
-                // Committed at once, so that the drivers can be told what is left.
+            Step::PruneJobs { lane: number, keep_secs, keyed_keep_secs, max } => {
+                // Committed at once, so that the drivers learn what is left.
                 let now = self.memory.now;
                 self.both(|driver| {
                     driver.effects.changes.push(Change::JobsPruned {
@@ -316,7 +316,7 @@ impl Pair {
                     jobs.retain(|_, known| reader.job(known.view.row.id).unwrap().is_some());
                 });
             }
-            Step::PurgeEvents { keep_secs } => {
+            Step::PruneEvents { keep_secs } => {
                 let before = self.memory.now.before(Span::secs(keep_secs.into()));
                 self.both(|driver| driver.effects.changes.push(Change::EventsPruned { before }));
             }

@@ -16,16 +16,16 @@ fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(dir, SqliteOptions::default())
 }
 
-/// Some jobs in a few commits, and no polite end: as a kill leaves it.
+/// Some jobs in a few commits, left as a kill leaves them.
 fn crashed() -> (SqliteFixture, usize) {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     for _ in 0..5 {
         driver.submit_plain();
         driver.submit_plain();
         driver.commit();
     }
-    (place, 10)
+    (fixture, 10)
 }
 
 /// Copies files that no store has open. The order of the names is the order of the copies.
@@ -57,50 +57,50 @@ fn rejected(dir: &Path) -> String {
 
 #[test]
 fn defect_04_a_store_that_was_closed_is_whole_without_its_log() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     for _ in 0..20 {
         driver.submit_plain();
         driver.commit();
     }
     assert!(driver.store.close().unwrap(), "no reader was in the way");
     drop(driver);
-    let left = std::fs::metadata(place.path().join(WAL)).map_or(0, |log| log.len());
+    let left = std::fs::metadata(fixture.path().join(WAL)).map_or(0, |log| log.len());
     assert_eq!(left, 0, "the log is gone or empty");
-    let alone = copy_files(&place.path(), &[DB]);
+    let alone = copy_files(&fixture.path(), &[DB]);
     assert_eq!(load(&mut open(&alone.path()).unwrap()).jobs.len(), 20);
-    assert_eq!(load(&mut open(&place.path()).unwrap()).jobs.len(), 20);
+    assert_eq!(load(&mut open(&fixture.path()).unwrap()).jobs.len(), 20);
 }
 
 #[test]
 fn defect_04_a_whole_copy_after_a_kill_opens() {
-    let (place, jobs) = crashed();
+    let (fixture, jobs) = crashed();
     for names in [&[DB, WAL, MARK][..], &[MARK, WAL, DB][..], &[DB, WAL, "laneway.db-shm", MARK, "lock"][..]]
     {
-        let copy = copy_files(&place.path(), names);
+        let copy = copy_files(&fixture.path(), names);
         assert_eq!(load(&mut open(&copy.path()).unwrap()).jobs.len(), jobs);
         // And again, after this one was not closed either.
         assert_eq!(load(&mut open(&copy.path()).unwrap()).jobs.len(), jobs);
     }
-    assert_eq!(load(&mut open(&place.path()).unwrap()).jobs.len(), jobs);
+    assert_eq!(load(&mut open(&fixture.path()).unwrap()).jobs.len(), jobs);
 }
 
 #[test]
 fn defect_04_a_torn_copy_is_named() {
-    let (place, _) = crashed();
-    let whole = || copy_files(&place.path(), &[DB, WAL, MARK]);
+    let (fixture, _) = crashed();
+    let whole = || copy_files(&fixture.path(), &[DB, WAL, MARK]);
     let cut = |name: &str, len: u64| {
         let copy = whole();
         let file = std::fs::OpenOptions::new().write(true).open(copy.path().join(name)).unwrap();
         file.set_len(len).unwrap();
         copy
     };
-    let log = std::fs::metadata(place.path().join(WAL)).unwrap().len();
+    let log = std::fs::metadata(fixture.path().join(WAL)).unwrap().len();
     for (copy, named) in [
-        (copy_files(&place.path(), &[DB]), MARK),
-        (copy_files(&place.path(), &[DB, WAL]), MARK),
-        (copy_files(&place.path(), &[DB, MARK]), "event"),
-        (copy_files(&place.path(), &[WAL, MARK]), DB),
+        (copy_files(&fixture.path(), &[DB]), MARK),
+        (copy_files(&fixture.path(), &[DB, WAL]), MARK),
+        (copy_files(&fixture.path(), &[DB, MARK]), "event"),
+        (copy_files(&fixture.path(), &[WAL, MARK]), DB),
         (cut(WAL, 0), "event"),
         (cut(WAL, log - 1), WAL),
         (cut(WAL, log / 2), "event"),
@@ -129,10 +129,10 @@ fn contents(dir: &Path) -> Vec<(String, usize, u32)> {
 
 #[test]
 fn defect_04_a_check_finds_a_torn_copy_and_changes_nothing() {
-    let (place, _) = crashed();
-    let log = std::fs::read(place.path().join(WAL)).unwrap();
+    let (fixture, _) = crashed();
+    let log = std::fs::read(fixture.path().join(WAL)).unwrap();
     let torn = |names: &[&str], wal: Option<&[u8]>| {
-        let copy = copy_files(&place.path(), names);
+        let copy = copy_files(&fixture.path(), names);
         if let Some(bytes) = wal {
             std::fs::write(copy.path().join(WAL), bytes).unwrap();
         }
@@ -154,7 +154,7 @@ fn defect_04_a_check_finds_a_torn_copy_and_changes_nothing() {
         assert_eq!(contents(&copy.path()), before, "{named}");
     }
     for names in [&[DB, WAL, MARK][..], &[DB, WAL, "laneway.db-shm", MARK, "lock"][..]] {
-        let copy = copy_files(&place.path(), names);
+        let copy = copy_files(&fixture.path(), names);
         let before = contents(&copy.path());
         let report = check_dir(&copy.path(), CheckBounds::default(), &mut |_| ()).unwrap();
         assert_eq!((report.damage, report.complete), (vec![], true));
@@ -166,29 +166,29 @@ fn defect_04_a_check_finds_a_torn_copy_and_changes_nothing() {
 
 #[test]
 fn a_check_of_a_closed_store_changes_nothing() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     driver.submit_plain();
     driver.commit();
     assert!(driver.store.close().unwrap());
     drop(driver);
-    let before = contents(&place.path());
-    let report = check_dir(&place.path(), CheckBounds::default(), &mut |_| ()).unwrap();
+    let before = contents(&fixture.path());
+    let report = check_dir(&fixture.path(), CheckBounds::default(), &mut |_| ()).unwrap();
     assert_eq!((report.damage, report.complete), (vec![], true));
-    assert_eq!(contents(&place.path()), before);
+    assert_eq!(contents(&fixture.path()), before);
 }
 
 #[test]
 fn defect_03_a_bounded_check_reads_the_newest_rows_before_the_events() {
-    let (place, _) = crashed();
-    let conn = rusqlite::Connection::open(place.path().join(DB)).unwrap();
+    let (fixture, _) = crashed();
+    let conn = rusqlite::Connection::open(fixture.path().join(DB)).unwrap();
     conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 10")
         .unwrap();
     drop(conn);
     let time = std::time::Duration::from_secs(2);
     let bounds = CheckBounds { rows_max: None, time_max: Some(time) };
     let begun = std::time::Instant::now();
-    let report = check_dir(&place.path(), bounds, &mut |at| {
+    let report = check_dir(&fixture.path(), bounds, &mut |at| {
         // As if the chain of events were too long for the time.
         while at.stage == "events" && begun.elapsed() < time * 2 {
             std::hint::spin_loop();
@@ -201,10 +201,10 @@ fn defect_03_a_bounded_check_reads_the_newest_rows_before_the_events() {
 
 #[test]
 fn defect_03_a_flip_in_the_log_does_not_lose_commits_in_silence() {
-    let (place, _) = crashed();
-    let len = std::fs::metadata(place.path().join(WAL)).unwrap().len();
+    let (fixture, _) = crashed();
+    let len = std::fs::metadata(fixture.path().join(WAL)).unwrap().len();
     for at in [0, 17, 40, len / 3, len / 2, len - 4000] {
-        let copy = copy_files(&place.path(), &[DB, WAL, MARK]);
+        let copy = copy_files(&fixture.path(), &[DB, WAL, MARK]);
         let mut log = std::fs::read(copy.path().join(WAL)).unwrap();
         log[usize::try_from(at).unwrap()] ^= 0x10;
         std::fs::write(copy.path().join(WAL), log).unwrap();
@@ -225,11 +225,11 @@ fn fill(driver: &mut Driver) {
 
 #[test]
 fn defect_04_files_of_different_times_do_not_open() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     driver.submit_plain();
     driver.commit();
-    let dir = place.path();
+    let dir = fixture.path();
     let (old_db, old_log, old_mark) = (SqliteFixture::new(), SqliteFixture::new(), SqliteFixture::new());
     copy_live(&dir, &old_db.path(), &[DB]);
     copy_live(&dir, &old_log.path(), &[WAL, MARK]);
@@ -246,8 +246,8 @@ fn defect_04_files_of_different_times_do_not_open() {
 
 #[test]
 fn defect_04_what_is_missing_can_be_accepted_by_hand() {
-    let (place, jobs) = crashed();
-    let copy = copy_files(&place.path(), &[DB, WAL, MARK]);
+    let (fixture, jobs) = crashed();
+    let copy = copy_files(&fixture.path(), &[DB, WAL, MARK]);
     let log = std::fs::read(copy.path().join(WAL)).unwrap();
     std::fs::write(copy.path().join(WAL), &log[..log.len() / 2]).unwrap();
     let why = copy::accept(&copy.path()).unwrap().unwrap();
@@ -259,24 +259,24 @@ fn defect_04_what_is_missing_can_be_accepted_by_hand() {
 
 #[test]
 fn defect_04_a_backup_beside_a_writer_is_one_committed_state() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     for _ in 0..30 {
         driver.submit_plain();
     }
     driver.commit();
-    let file = place.path().with_file_name("copy.backup");
+    let file = fixture.path().with_file_name("copy.backup");
     let mut steps = 0;
-    let copied = copy::back_up(&place.path(), &file, false, &mut |_| steps += 1).unwrap();
+    let copied = copy::back_up(&fixture.path(), &file, false, &mut |_| steps += 1).unwrap();
     assert!(steps > 0);
     assert_eq!(copied.jobs, 30);
     // The writer goes on as if nothing had been.
     driver.submit_plain();
     driver.commit();
     driver.check();
-    let again = copy::back_up(&place.path(), &file, false, &mut |_| ()).unwrap_err();
+    let again = copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap_err();
     assert!(again.to_string().contains("--force"), "{again}");
-    assert_eq!(copy::back_up(&place.path(), &file, true, &mut |_| ()).unwrap().jobs, 31);
+    assert_eq!(copy::back_up(&fixture.path(), &file, true, &mut |_| ()).unwrap().jobs, 31);
     drop(driver);
     #[cfg(unix)]
     {
@@ -300,12 +300,12 @@ fn defect_04_a_backup_beside_a_writer_is_one_committed_state() {
 
 #[test]
 fn defect_04_what_is_no_backup_is_not_restored() {
-    let (place, _) = crashed();
+    let (fixture, _) = crashed();
     let back = SqliteFixture::new();
     // A database without the log it needs.
-    assert!(copy::restore(&place.path().join(DB), &back.path(), false, &mut |_| ()).is_err());
-    let file = place.path().with_file_name("copy.backup");
-    copy::back_up(&place.path(), &file, false, &mut |_| ()).unwrap();
+    assert!(copy::restore(&fixture.path().join(DB), &back.path(), false, &mut |_| ()).is_err());
+    let file = fixture.path().with_file_name("copy.backup");
+    copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap();
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 4096]).unwrap();
     assert!(copy::restore(&file, &back.path(), false, &mut |_| ()).is_err());
@@ -316,20 +316,21 @@ fn defect_04_what_is_no_backup_is_not_restored() {
 
 #[test]
 fn defect_03_a_check_names_table_and_row() {
-    let (place, _) = crashed();
-    let found = || check_dir(&place.path(), CheckBounds::default(), &mut |_| ()).unwrap();
+    let (fixture, _) = crashed();
+    let found = || check_dir(&fixture.path(), CheckBounds::default(), &mut |_| ()).unwrap();
     let report = found();
     assert_eq!(report.damage, []);
     assert!(report.complete && report.events >= 10 && report.rows >= 10, "{report:?}");
-    let conn = rusqlite::Connection::open(place.path().join(DB)).unwrap();
+    let conn = rusqlite::Connection::open(fixture.path().join(DB)).unwrap();
     conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 3").unwrap();
     conn.execute_batch("DELETE FROM payload WHERE seq = 4").unwrap();
-    conn.execute_batch("INSERT INTO done SELECT 1, 5, 2, 4, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, NULL")
+    conn.execute_batch("INSERT INTO done SELECT 1, 5, 2, 4, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0")
         .unwrap();
     drop(conn);
     let damage = found().damage;
     let at = |table: &str, key: &str| damage.iter().any(|found| found.table == table && found.key == key);
     assert!(at("job", "3") && at("job", "4") && at("done", "5"), "{damage:?}");
+    assert!(damage.iter().any(|found| found.what == "the live job has an end"), "{damage:?}");
     let bounds = CheckBounds { rows_max: Some(3), time_max: None };
-    assert!(!check_dir(&place.path(), bounds, &mut |_| ()).unwrap().complete);
+    assert!(!check_dir(&fixture.path(), bounds, &mut |_| ()).unwrap().complete);
 }

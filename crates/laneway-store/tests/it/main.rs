@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod agree;
+mod benchmark;
 mod copies;
-mod figures;
 mod memory;
 mod sqlite;
 
@@ -22,7 +22,7 @@ impl Fixture for MemoryFixture {
     }
 }
 
-/// A directory that goes when the place does.
+/// A temporary directory for stores.
 struct SqliteFixture {
     dir: tempfile::TempDir,
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use laneway_core::{Change, Name, Session};
+use laneway_core::Change;
 use laneway_store::suite::Fixture;
 use laneway_store::suite::driver::{Driver, load, rich_spec};
 use laneway_store::{Keys, SqliteOptions, SqliteStore, StoreError};
@@ -17,14 +17,14 @@ fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
 }
 
 /// The database from outside, as damage or another program would see it. No store may be open.
-fn raw(place: &SqliteFixture) -> Connection {
-    Connection::open(place.path().join("laneway.db")).unwrap()
+fn raw(fixture: &SqliteFixture) -> Connection {
+    Connection::open(fixture.path().join("laneway.db")).unwrap()
 }
 
-/// A place with one rich job that has a closed attempt, and two event batches.
+/// A store with one rich job that has a closed attempt, and two event batches.
 fn filled() -> SqliteFixture {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     let mut row = driver.draft();
     row.spec = rich_spec();
     let job = driver.submit(row, b"payload");
@@ -33,26 +33,26 @@ fn filled() -> SqliteFixture {
     driver.close(job, laneway_core::AttemptEnd::Failed, Some(laneway_store::suite::driver::failure()));
     driver.wait(job, None);
     driver.commit();
-    place
+    fixture
 }
 
 #[test]
-fn the_second_opener_is_told_who_was_first() {
-    let place = SqliteFixture::new();
-    let first = open(&place.path()).unwrap();
-    let Err(error) = open(&place.path()) else { panic!("two stores on one directory") };
+fn the_second_opener_gets_the_process_id_of_the_first() {
+    let fixture = SqliteFixture::new();
+    let first = open(&fixture.path()).unwrap();
+    let Err(error) = open(&fixture.path()) else { panic!("two stores on one directory") };
     let StoreError::Locked(message) = &error else { panic!("{error:?}") };
     assert!(message.contains(&format!("process {}", std::process::id())), "{message}");
-    assert!(message.contains(&place.path().display().to_string()), "{message}");
+    assert!(message.contains(&fixture.path().display().to_string()), "{message}");
     drop(first);
-    open(&place.path()).unwrap();
+    open(&fixture.path()).unwrap();
 }
 
 #[test]
 fn the_lock_holds_against_another_process() {
-    let place = SqliteFixture::new();
-    let _first = open(&place.path()).unwrap();
-    let Ok(output) = Command::new("flock").arg("-n").arg(place.path().join("lock")).arg("true").status()
+    let fixture = SqliteFixture::new();
+    let _first = open(&fixture.path()).unwrap();
+    let Ok(output) = Command::new("flock").arg("-n").arg(fixture.path().join("lock")).arg("true").status()
     else {
         eprintln!("skipped: there is no program flock here");
         return;
@@ -64,24 +64,24 @@ fn the_lock_holds_against_another_process() {
 #[test]
 fn the_directory_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    let place = SqliteFixture::new();
-    let _store = open(&place.path()).unwrap();
-    assert_eq!(std::fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    let fixture = SqliteFixture::new();
+    let _store = open(&fixture.path()).unwrap();
+    assert_eq!(std::fs::metadata(fixture.path()).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[cfg(unix)]
 #[test]
 fn defect_13_files_are_for_their_owner_only_in_any_directory() {
     use std::os::unix::fs::PermissionsExt;
-    let place = SqliteFixture::new();
-    std::fs::create_dir(place.path()).unwrap();
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let fixture = SqliteFixture::new();
+    std::fs::create_dir(fixture.path()).unwrap();
+    std::fs::set_permissions(fixture.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let modes = || -> Vec<(String, u32)> {
-        let files = std::fs::read_dir(place.path()).unwrap().map(Result::unwrap);
+        let files = std::fs::read_dir(fixture.path()).unwrap().map(Result::unwrap);
         let mode = |file: &std::fs::DirEntry| file.metadata().unwrap().permissions().mode() & 0o777;
         files.map(|file| (file.file_name().into_string().unwrap(), mode(&file))).collect()
     };
-    let mut driver = Driver::new(&place);
+    let mut driver = Driver::new(&fixture);
     driver.submit_plain();
     driver.commit();
     let found = modes();
@@ -90,18 +90,18 @@ fn defect_13_files_are_for_their_owner_only_in_any_directory() {
     drop(driver);
     // What an earlier version or a copy left open is narrowed by the next start.
     for (name, _) in found {
-        let path = place.path().join(name);
+        let path = fixture.path().join(name);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
     }
-    let _store = open(&place.path()).unwrap();
+    let _store = open(&fixture.path()).unwrap();
     assert!(modes().iter().all(|(_, mode)| *mode == 0o600), "{:?}", modes());
 }
 
 #[test]
 fn the_connection_is_set_as_it_must_be() {
-    let place = SqliteFixture::new();
-    drop(open(&place.path()).unwrap());
-    let conn = raw(&place);
+    let fixture = SqliteFixture::new();
+    drop(open(&fixture.path()).unwrap());
+    let conn = raw(&fixture);
     let text = |pragma: &str| {
         conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, String>(0)).unwrap()
     };
@@ -109,49 +109,57 @@ fn the_connection_is_set_as_it_must_be() {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("application_id"), 0x4c6e_7779);
-    assert_eq!(number("user_version"), 17);
+    assert_eq!(number("user_version"), 1);
 }
 
 #[test]
-fn a_newer_schema_is_rejected() {
-    let place = filled();
-    raw(&place).execute_batch("PRAGMA user_version = 1000").unwrap();
-    let Err(error) = open(&place.path()) else { panic!("a newer schema was opened") };
-    assert!(
-        matches!(&error, StoreError::Unusable(why) if why.contains("1000") && why.contains("data directory"))
-    );
+fn a_newer_or_unknown_schema_is_rejected() {
+    for (sql, named) in [
+        ("PRAGMA user_version = 1000", "schema version 1000"),
+        ("UPDATE schema_migration SET digest = zeroblob(32)", "migration 0001_schema"),
+        ("DELETE FROM schema_migration", "migration 0001_schema"),
+    ] {
+        let fixture = filled();
+        raw(&fixture).execute_batch(sql).unwrap();
+        let Err(error) = open(&fixture.path()) else { panic!("{sql}: the database was opened") };
+        let message = error.to_string();
+        assert!(matches!(error, StoreError::Unusable(_)), "{sql}: {message}");
+        for part in [named, "data directory", "use the program that made it"] {
+            assert!(message.contains(part), "{sql}: {message}");
+        }
+    }
 }
 
 #[test]
 fn another_programs_database_is_rejected() {
-    let place = SqliteFixture::new();
-    std::fs::create_dir(place.path()).unwrap();
-    raw(&place).execute_batch("CREATE TABLE theirs (x)").unwrap();
-    assert!(matches!(open(&place.path()), Err(StoreError::Unusable(_))));
-    let place = SqliteFixture::new();
-    std::fs::create_dir(place.path()).unwrap();
-    std::fs::write(place.path().join("laneway.db"), vec![7; 8192]).unwrap();
-    assert!(matches!(open(&place.path()), Err(StoreError::Damaged(_))));
+    let fixture = SqliteFixture::new();
+    std::fs::create_dir(fixture.path()).unwrap();
+    raw(&fixture).execute_batch("CREATE TABLE theirs (x)").unwrap();
+    assert!(matches!(open(&fixture.path()), Err(StoreError::Unusable(_))));
+    let fixture = SqliteFixture::new();
+    std::fs::create_dir(fixture.path()).unwrap();
+    std::fs::write(fixture.path().join("laneway.db"), vec![7; 8192]).unwrap();
+    assert!(matches!(open(&fixture.path()), Err(StoreError::Damaged(_))));
 }
 
 /// What a kill in the middle of the first migration leaves: the files as they are before its commit.
 #[test]
 fn a_migration_that_dies_leaves_the_old_version() {
-    let place = SqliteFixture::new();
-    std::fs::create_dir(place.path()).unwrap();
-    let conn = raw(&place);
+    let fixture = SqliteFixture::new();
+    std::fs::create_dir(fixture.path()).unwrap();
+    let conn = raw(&fixture);
     // A cache of one page forces the changes into the log before the commit.
     conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA cache_size = 1; BEGIN IMMEDIATE").unwrap();
-    let sql = include_str!("../../migrations/sqlite/0001_jobs.sql");
+    let sql = include_str!("../../migrations/sqlite/0001_schema.sql");
     conn.execute_batch(sql).unwrap();
     conn.execute_batch(
         "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n WHERE x < 1000)
-                        INSERT INTO payload SELECT x, zeroblob(500) FROM n",
+                        INSERT INTO payload SELECT x, zeroblob(500), 0 FROM n",
     )
     .unwrap();
     let copy = SqliteFixture::new();
     // By another process: closing a file of SQLite's in this one would drop its locks.
-    let copied = Command::new("cp").arg("-r").arg(place.path()).arg(copy.path()).status().unwrap();
+    let copied = Command::new("cp").arg("-r").arg(fixture.path()).arg(copy.path()).status().unwrap();
     assert!(copied.success());
     let log = std::fs::metadata(copy.path().join("laneway.db-wal")).unwrap().len();
     assert!(log > 100_000, "the log holds {log} bytes: the changes were under way");
@@ -160,48 +168,10 @@ fn a_migration_that_dies_leaves_the_old_version() {
     drop(conn);
 }
 
-/// A file from before sessions had rules and schedules were there: its jobs are there, and gain what is new.
-#[test]
-fn a_file_of_the_first_version_is_brought_up_to_date() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
-    let mut row = driver.draft();
-    row.spec.session = Some(Session::new(Name::fixed("chat")));
-    let (old, ended) = (driver.submit(row, b"old"), driver.submit_plain());
-    driver.finish(ended, None);
-    driver.commit();
-    let jobs = driver.jobs.clone();
-    drop(driver);
-    let conn = raw(&place);
-    conn.execute_batch(
-        "DROP VIEW scheduler_jobs; DROP VIEW scheduler_leases; DROP VIEW scheduler_job_events;
-         ALTER TABLE job DROP COLUMN cost; ALTER TABLE job DROP COLUMN rejections; ALTER TABLE job DROP COLUMN near_deadline;
-         ALTER TABLE job DROP COLUMN denials; ALTER TABLE job DROP COLUMN denied_until;
-         ALTER TABLE open_attempt DROP COLUMN worker; ALTER TABLE open_attempt DROP COLUMN pid;
-         ALTER TABLE attempt DROP COLUMN worker; ALTER TABLE attempt DROP COLUMN pid;
-         DROP TABLE session; DROP TABLE merged; DROP TABLE cron_jobs; DROP TABLE cron_payload; DROP TABLE schedule_slot;
-         DROP TABLE cron_run_logs; DROP TABLE cron_run_total; DROP TABLE delivery; DROP TABLE delivery_try;
-         DROP TABLE run; DROP TABLE run_call; DROP TABLE run_definition; DROP TABLE store_state;
-         ALTER TABLE job DROP COLUMN sum; ALTER TABLE payload DROP COLUMN sum; ALTER TABLE done DROP COLUMN sum;
-         ALTER TABLE open_attempt DROP COLUMN dispatch_seq; ALTER TABLE attempt DROP COLUMN dispatch_seq;
-         ALTER TABLE head DROP COLUMN clock_seen; ALTER TABLE head DROP COLUMN epoch;
-         ALTER TABLE open_attempt DROP COLUMN boot; ALTER TABLE attempt DROP COLUMN boot;
-         DELETE FROM schema_migration WHERE version > 1; PRAGMA user_version = 1",
-    )
-    .unwrap();
-    drop(conn);
-    let mut store = open(&place.path()).unwrap();
-    assert_eq!(load(&mut store).jobs, [jobs[&old].view.row.clone()]);
-    let reader = laneway_store::Store::reader(&store);
-    assert_eq!(reader.job(jobs[&ended].view.row.id).unwrap().unwrap(), jobs[&ended].view);
-    let given = reader.payloads(&[old]).unwrap();
-    assert_eq!((given[0].payload.as_ref(), given[0].merged.len()), (b"old".as_slice(), 0));
-}
-
-fn damaged(place: &SqliteFixture, sql: &str) -> StoreError {
-    raw(place).execute_batch(sql).unwrap();
+fn damaged(fixture: &SqliteFixture, sql: &str) -> StoreError {
+    raw(fixture).execute_batch(sql).unwrap();
     let read = || -> Result<(), StoreError> {
-        let mut store = open(&place.path())?;
+        let mut store = open(&fixture.path())?;
         laneway_store::Store::load(&mut store, &mut |_| ())?;
         let reader = laneway_store::Store::reader(&store);
         reader.attempts(laneway_core::Seq(1))?;
@@ -229,7 +199,7 @@ fn damaged_rows_are_seen() {
         "UPDATE attempt SET error = x'01'",
         "UPDATE live_chunk SET bits = randomblob(128)",
         "DELETE FROM job",
-        "DELETE FROM head",
+        "DELETE FROM server_state",
         "DELETE FROM event_batch WHERE first = 1",
         "UPDATE event_batch SET bytes = CAST(substr(bytes, 1, length(bytes) - 1) || x'40' AS BLOB) WHERE first = 1",
         "UPDATE event_batch SET hash = zeroblob(32) WHERE first > 1",
@@ -240,11 +210,11 @@ fn damaged_rows_are_seen() {
     }
 }
 
-/// Whoever rewrites a batch must rewrite all that follow: each hash covers the one before.
+/// A batch cannot be rewritten without all that follow: each hash covers the one before.
 #[test]
 fn the_chain_covers_everything_before() {
-    let place = filled();
-    let conn = raw(&place);
+    let fixture = filled();
+    let conn = raw(&fixture);
     let mut select = conn.prepare("SELECT bytes, hash FROM event_batch ORDER BY first").unwrap();
     let batches: Vec<(Vec<u8>, Vec<u8>)> =
         select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
@@ -259,8 +229,8 @@ fn the_chain_covers_everything_before() {
 
 #[test]
 fn one_rejected_row_leaves_the_store_well() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     let job = driver.submit_plain();
     driver.commit();
     let mut twin = driver.draft();
@@ -274,7 +244,7 @@ fn one_rejected_row_leaves_the_store_well() {
     driver.submit_plain();
     driver.commit();
     driver.check();
-    driver.reopen(&place).check();
+    driver.reopen(&fixture).check();
 }
 
 /// A disk that is full for the writer: a file size limit, in a process of its own because limits cannot be taken back.
@@ -284,19 +254,20 @@ fn a_write_error_fails_the_store_for_good() {
     if let Ok(dir) = std::env::var(MARK) {
         return fill_until_it_fails(Path::new(&dir));
     }
-    let place = SqliteFixture::new();
+    let fixture = SqliteFixture::new();
     let test = "sqlite::a_write_error_fails_the_store_for_good";
     let this = std::env::current_exe().unwrap();
     // The limit is in blocks of 512 bytes or 1 KiB, by shell: 1 or 2 MiB. Without the trap the signal would kill.
     let script = format!("trap '' XFSZ; ulimit -f 2048 && exec \"$0\" --exact {test} --nocapture");
-    let output = Command::new("sh").arg("-c").arg(script).arg(this).env(MARK, place.path()).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new("sh").arg("-c").arg(script).arg(this).env(MARK, fixture.path()).output().unwrap();
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output_text}{}", String::from_utf8_lossy(&output.stderr));
     let acked: u64 =
-        told.lines().find_map(|line| line.split("acked ").nth(1)).unwrap().trim().parse().unwrap();
+        output_text.lines().find_map(|line| line.split("acked ").nth(1)).unwrap().trim().parse().unwrap();
     assert!(acked > 0);
-    // What was acked is there; what was not may be.
-    let loaded = load(&mut *place.open());
+    // Acknowledged jobs are there; others may be.
+    let loaded = load(&mut *fixture.open());
     assert!(loaded.jobs.len() as u64 >= acked, "{} of {acked} jobs are there", loaded.jobs.len());
 }
 
@@ -319,7 +290,7 @@ fn fill_until_it_fails(dir: &Path) {
         assert!(acked < 10_000, "the limit was never reached");
     };
     assert!(matches!(error, StoreError::Failed(_)), "{error:?}");
-    // Not even something harmless is taken now.
+    // The store now rejects every commit.
     driver.effects.changes.push(Change::OverridesPut((&b"x"[..]).into()));
     let error = driver.try_commit().unwrap_err();
     assert!(matches!(&error, StoreError::Failed(why) if why.contains("opened anew")), "{error:?}");
@@ -329,8 +300,8 @@ fn fill_until_it_fails(dir: &Path) {
 
 #[test]
 fn the_log_begins_anew_under_steady_writes() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     // 64 MB of payloads, 16,000 pages: four checkpoints. And more batches than one step of the check reads.
     for _ in 0..300 {
         driver.server_event(laneway_core::EventKind::CallDone, "x");
@@ -343,38 +314,38 @@ fn the_log_begins_anew_under_steady_writes() {
         }
         driver.commit();
     }
-    let log = std::fs::metadata(place.path().join("laneway.db-wal")).unwrap().len();
+    let log = std::fs::metadata(fixture.path().join("laneway.db-wal")).unwrap().len();
     assert!(log < 40_000_000, "the log holds {log} bytes");
     assert_eq!(load(&mut *driver.store).jobs.len(), 640);
     assert_eq!(driver.reader.verify_events().unwrap(), 940);
 }
 
-/// Who looks with SQL finds jobs and leases in the words of hosts of add-ons.
+/// The views show jobs and leases with the names that hosts of add-ons use.
 #[test]
 fn the_views_show_jobs_and_leases() {
-    let place = SqliteFixture::new();
-    let mut driver = Driver::new(&place);
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
     let mut row = driver.draft();
     row.spec = rich_spec();
-    let held = driver.submit(row, b"{}");
+    let leased = driver.submit(row, b"{}");
     let waits = driver.submit_plain();
     let done = driver.submit_plain();
-    driver.open(held);
-    driver.hold(held, "w1", Some(77));
+    driver.open(leased);
+    driver.hold(leased, "w1", Some(77));
     driver.open(done);
     driver.commit();
     driver.finish(done, None);
     driver.commit();
     drop(driver);
-    let conn = raw(&place);
-    conn.execute("UPDATE open_attempt SET place = 'leases'", []).unwrap();
+    let conn = raw(&fixture);
+    conn.execute("UPDATE open_attempt SET executor = 'leases'", []).unwrap();
     let job = |seq: laneway_core::Seq| -> (String, String, i64, i64) {
         let sql = "SELECT state, addon_id, cost_units, attempts FROM scheduler_jobs \
                    WHERE job_id = (SELECT lower(hex(id)) FROM job WHERE seq = ?1)";
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
         conn.query_row(sql, [seq.0.cast_signed()], read).unwrap()
     };
-    assert_eq!(job(held), ("DISPATCHING".into(), rich_spec().agent.to_string(), 90, 1));
+    assert_eq!(job(leased), ("DISPATCHING".into(), rich_spec().agent.to_string(), 90, 1));
     assert_eq!(job(waits).0, "QUEUED");
     assert_eq!(job(done).0, "DONE");
     let sql = "SELECT worker, pid, cost_units, state, count(*) OVER () FROM scheduler_leases";
@@ -382,12 +353,12 @@ fn the_views_show_jobs_and_leases() {
         .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         .unwrap();
     assert_eq!(lease, ("w1".into(), 77, 90, "DISPATCHING".into(), 1));
-    let trail = |seq: laneway_core::Seq| -> String {
+    let history = |seq: laneway_core::Seq| -> String {
         let sql = "SELECT group_concat(event_type, ' ') FROM (SELECT event_type FROM scheduler_job_events \
                    WHERE job_id = (SELECT lower(hex(id)) FROM job WHERE seq = ?1) ORDER BY ts, attempt)";
         conn.query_row(sql, [seq.0.cast_signed()], |row| row.get(0)).unwrap()
     };
-    assert_eq!(trail(held), "SUBMITTED DISPATCHING");
-    assert_eq!(trail(waits), "SUBMITTED");
-    assert_eq!(trail(done), "SUBMITTED DONE");
+    assert_eq!(history(leased), "SUBMITTED DISPATCHING");
+    assert_eq!(history(waits), "SUBMITTED");
+    assert_eq!(history(done), "SUBMITTED DONE");
 }

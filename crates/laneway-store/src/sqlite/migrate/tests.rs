@@ -1,4 +1,4 @@
-//! Migrations: old or new, never between.
+//! Migrations: a file has the old version or the new one, and every column is documented.
 
 use rusqlite::Connection;
 
@@ -62,11 +62,28 @@ fn a_changed_migration_is_rejected() {
 }
 
 #[test]
-fn somebody_elses_database_is_rejected() {
+fn a_database_of_another_program_is_rejected() {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch("CREATE TABLE theirs (x)").unwrap();
     assert!(matches!(migrate(&conn, MIGRATIONS), Err(StoreError::Unusable(_))));
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch("PRAGMA application_id = 77").unwrap();
     assert!(matches!(migrate(&conn, MIGRATIONS), Err(StoreError::Unusable(_))));
+}
+
+#[test]
+fn every_table_and_column_is_documented() {
+    for Migration { name, sql, .. } in MIGRATIONS {
+        let mut above = "";
+        let mut in_table = false;
+        for line in sql.lines() {
+            if line.starts_with("CREATE TABLE") {
+                assert!(above.starts_with("-- "), "{name}: {line} has no comment above it");
+            } else if in_table && !line.starts_with([')']) && !line.contains("PRIMARY KEY (") {
+                assert!(line.contains(" -- "), "{name}: the column{line} has no comment");
+            }
+            in_table = (in_table || line.starts_with("CREATE TABLE")) && !line.starts_with(')');
+            above = line;
+        }
+    }
 }

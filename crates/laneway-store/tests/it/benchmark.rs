@@ -1,7 +1,7 @@
-//! Figures of the SQLite store beside raw SQLite: run by hand, in release, when the rows or the hot path change.
+//! Throughput of the SQLite store beside raw SQLite. Run it by hand, in release, when the rows or the hot path change.
 //!
-//! `cargo test --release -p laneway-store -- --ignored --nocapture figures`; `LANEWAY_FIGURES_JOBS` sets the count. The
-//! product's own figures, through HTTP and the engine, are `laneway bench`; this is the store alone.
+//! `cargo test --release -p laneway-store -- --ignored --nocapture benchmark`; `LANEWAY_BENCHMARK_JOBS` sets the count. The
+//! benchmarks of the product, through HTTP and the engine, are `laneway bench`; this measures the store alone.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use rusqlite::{Connection, params};
 const SUBMITS: u64 = 1_000;
 const FINISHES: usize = 256;
 
-/// What an engine would do, with as little work as possible: only the store is measured.
+/// Produces the effects of an engine with as little work as possible, so that only the store is measured.
 struct Load {
     agents: Vec<Name>,
     payload: Bytes,
@@ -50,18 +50,7 @@ impl Load {
             rank_time: START.0.unsigned_abs() + seq,
             submitted_by: Name::fixed("loopback"),
             position: 1,
-            status: JobStatus {
-                state: JobState::Queued,
-                wake_at: None,
-                attempts: 0,
-                failures: 0,
-                losses: 0,
-                rejections: 0,
-                near_deadline: false,
-                denials: 0,
-                denied_until: None,
-                last_event: self.last_event,
-            },
+            status: JobStatus { last_event: self.last_event, ..JobStatus::new(JobState::Queued, None) },
         }
     }
 
@@ -121,8 +110,8 @@ impl Load {
         }
     }
 
-    /// Ends what ran, starts what comes next.
-    fn turn(&mut self, ends: &[u64], starts: &[u64], effects: &mut Effects) {
+    /// Ends the running jobs and starts the next ones.
+    fn batch(&mut self, ends: &[u64], starts: &[u64], effects: &mut Effects) {
         effects.clear();
         for &seq in ends {
             let (row, open) = (self.row(seq), self.open(seq));
@@ -237,7 +226,7 @@ fn store(dir: &std::path::Path, count: u64) -> (f64, f64, Duration) {
     let order = fair_order(count);
     let mut running: &[u64] = &[];
     for next in order.chunks(FINISHES).chain([&[][..]]) {
-        load.turn(running, next, &mut effects);
+        load.batch(running, next, &mut effects);
         let seqs: Vec<Seq> = next.iter().map(|seq| Seq(*seq)).collect();
         let begun = Instant::now();
         store.commit(store.epoch(), &effects).unwrap();
@@ -249,9 +238,9 @@ fn store(dir: &std::path::Path, count: u64) -> (f64, f64, Duration) {
 }
 
 #[test]
-#[ignore = "prints figures; means nothing unless run alone and in release"]
-fn figures() {
-    let count = std::env::var("LANEWAY_FIGURES_JOBS").map_or(100_000, |count| count.parse().unwrap());
+#[ignore = "a benchmark: run it alone and in release"]
+fn throughput_beside_raw_sqlite() {
+    let count = std::env::var("LANEWAY_BENCHMARK_JOBS").map_or(100_000, |count| count.parse().unwrap());
     for round in 1..=3 {
         let dir = tempfile::tempdir().unwrap();
         let (raw_submits, raw_finishes) = raw(dir.path(), count);

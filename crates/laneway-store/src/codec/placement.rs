@@ -1,10 +1,9 @@
-//! What a job wants of the worker that runs it.
+//! The placement constraints of a job, as a part of its spec.
 
 use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
-use laneway_core::{Name, Placement, Wall};
+use laneway_core::{Placement, Wall};
 
-use super::spec::read_count;
-use super::{Input, put_bytes, put_i64, put_u64};
+use super::{Input, Intern, put_i64, put_name, put_names, put_u64};
 use crate::StoreError;
 
 // One bit for each part that may be missing.
@@ -17,21 +16,16 @@ const SCOPE: u8 = 1 << 0;
 const EXPIRES: u8 = 1 << 1;
 const ALL_OF_PART: u8 = (1 << 2) - 1;
 
-type Intern<'a> = dyn FnMut(&str) -> Result<Name, StoreError> + 'a;
-
-/// Appends the form of `wants` to `out`.
-pub(super) fn write_wants(out: &mut Vec<u8>, wants: &Placement) {
-    let Placement { package, features, labels, affinity, resources } = wants;
+/// Appends the form of `placement` to `out`.
+pub(super) fn write_placement(out: &mut Vec<u8>, placement: &Placement) {
+    let Placement { package, features, labels, affinity, resources } = placement;
     let flag = |present: bool, bit: u8| if present { bit } else { 0 };
     out.push(flag(package.is_some(), PACKAGE) | flag(affinity.is_some(), AFFINITY));
     if let Some(Package { name, version }) = package {
         put_name(out, name);
         put_name(out, version);
     }
-    put_u64(out, features.len() as u64);
-    for feature in features {
-        put_name(out, feature);
-    }
+    put_names(out, features);
     put_u64(out, labels.len() as u64);
     for (name, value) in labels {
         put_name(out, name);
@@ -52,10 +46,6 @@ pub(super) fn write_wants(out: &mut Vec<u8>, wants: &Placement) {
     }
 }
 
-fn put_name(out: &mut Vec<u8>, name: &Name) {
-    put_bytes(out, name.as_str().as_bytes());
-}
-
 fn put_time(out: &mut Vec<u8>, time: Option<Wall>) {
     if let Some(time) = time {
         put_i64(out, time.0);
@@ -63,26 +53,29 @@ fn put_time(out: &mut Vec<u8>, time: Option<Wall>) {
 }
 
 /// Reads a form back.
-pub(super) fn read_wants(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Placement, StoreError> {
+pub(super) fn read_placement(
+    input: &mut Input<'_>,
+    intern: &mut Intern<'_>,
+) -> Result<Placement, StoreError> {
     let flags = input.u8()?;
     if flags & !ALL != 0 {
-        return Err(input.damaged("it wants what this program does not know"));
+        return Err(input.damaged("its placement constraints have parts that this program does not know"));
     }
     let package = match flags & PACKAGE {
         0 => None,
         _ => Some(Package { name: intern(input.text()?)?, version: intern(input.text()?)? }),
     };
     let mut features = Vec::new();
-    for _ in 0..read_count(input)? {
+    for _ in 0..input.count()? {
         features.push(intern(input.text()?)?);
     }
     let mut labels = Vec::new();
-    for _ in 0..read_count(input)? {
+    for _ in 0..input.count()? {
         labels.push((intern(input.text()?)?, intern(input.text()?)?));
     }
     let affinity = if flags & AFFINITY == 0 { None } else { Some(read_affinity(input, intern)?) };
     let mut resources = Vec::new();
-    for _ in 0..read_count(input)? {
+    for _ in 0..input.count()? {
         resources.push(read_resource(input, intern)?);
     }
     Ok(Placement { package, features, labels, affinity, resources })
@@ -114,7 +107,7 @@ fn read_flags(input: &mut Input<'_>) -> Result<u8, StoreError> {
     if flags & !ALL_OF_PART == 0 {
         return Ok(flags);
     }
-    Err(input.damaged("it wants what this program does not know"))
+    Err(input.damaged("its placement constraints have parts that this program does not know"))
 }
 
 fn read_time(input: &mut Input<'_>, flags: u8) -> Result<Option<Wall>, StoreError> {

@@ -13,10 +13,10 @@ pub(super) enum Undo {
     Schedule(ScheduleId, Option<Arc<Schedule>>),
     /// It was not there.
     SlotCame(Wall, ScheduleId),
-    SlotPurged(Wall, ScheduleId, Option<JobId>),
+    SlotPruned(Wall, ScheduleId, Option<JobId>),
     /// It was not there.
     Logged(u64),
-    Purged(Arc<FiringLogEntry>),
+    Pruned(Arc<FiringLogEntry>),
 }
 
 /// Takes everything back, the latest first.
@@ -26,9 +26,9 @@ pub(super) fn undo(state: &mut State, done: Vec<Undo>) {
             Undo::Schedule(id, None) => drop(state.schedules.remove(&id)),
             Undo::Schedule(id, Some(schedule)) => drop(state.schedules.insert(id, schedule)),
             Undo::SlotCame(slot, id) => drop(state.slots.remove(&(slot, id))),
-            Undo::SlotPurged(slot, id, job) => drop(state.slots.insert((slot, id), job)),
+            Undo::SlotPruned(slot, id, job) => drop(state.slots.insert((slot, id), job)),
             Undo::Logged(number) => drop(state.runs.remove(&number)),
-            Undo::Purged(run) => drop(state.runs.insert(run.number, run)),
+            Undo::Pruned(run) => drop(state.runs.insert(run.number, run)),
         }
     }
 }
@@ -73,14 +73,14 @@ pub(super) fn apply(state: &mut State, change: &Change, done: &mut Vec<Undo>) ->
             done.push(Undo::Logged(log.number));
         }
         Change::FiringLogPruned { ended_before, keep, slots_before, max } => {
-            purge(state, *ended_before, *keep, *slots_before, *max, done);
+            prune(state, *ended_before, *keep, *slots_before, *max, done);
         }
         _ => {}
     }
     Ok(())
 }
 
-fn purge(
+fn prune(
     state: &mut State,
     ended_before: Wall,
     keep: u32,
@@ -108,7 +108,7 @@ fn purge(
     let old: Vec<(Wall, ScheduleId)> = old.map(|(key, _)| *key).collect();
     for (slot, schedule) in old {
         if let Some(job) = state.slots.remove(&(slot, schedule)) {
-            done.push(Undo::SlotPurged(slot, schedule, job));
+            done.push(Undo::SlotPruned(slot, schedule, job));
         }
     }
 }
@@ -116,7 +116,7 @@ fn purge(
 fn forget(state: &mut State, gone: &mut Vec<u64>, done: &mut Vec<Undo>) {
     for number in gone.drain(..) {
         if let Some(run) = state.runs.remove(&number) {
-            done.push(Undo::Purged(run));
+            done.push(Undo::Pruned(run));
         }
     }
 }

@@ -1,0 +1,191 @@
+//! The firing log in SQLite: written beside the ends of jobs in the same transaction, read in pages, pruned by age and number.
+
+use laneway_core::schedule::RECENT_FIRINGS_MAX;
+use laneway_core::{FiringLogEntry, Name, Wall};
+use rusqlite::{Connection, Row, params};
+
+use super::columns::{number, small};
+use super::commit::rejected;
+use crate::batch::FiringLogPrune;
+use crate::rows::{stored_firing_status, stored_job_id, stored_name, stored_schedule_id};
+use crate::{FiringLogFilter, FiringLogPage, Loaded, StoreError};
+
+/// The columns that [`read`] reads, in its order.
+pub(super) const ENTRY: &str = "number, schedule, tenant, name, agent, job, slot, status, summary, error, attempts, duration_ms, \
+     input_tokens, output_tokens, ran_at, ended_at";
+
+/// Stores an entry.
+pub(super) fn insert(conn: &Connection, entry: &FiringLogEntry) -> Result<(), StoreError> {
+    let FiringLogEntry {
+        number,
+        schedule,
+        tenant,
+        name,
+        agent,
+        job,
+        slot,
+        status,
+        summary,
+        error,
+        attempts,
+        duration_ms,
+        input_tokens,
+        output_tokens,
+        ran_at,
+        ended_at,
+    } = entry;
+    let schedule = schedule.0.to_be_bytes();
+    let job = job.map(|job| job.0.to_be_bytes());
+    let mut insert = conn.prepare_cached(&format!(
+        "INSERT INTO firing_log ({ENTRY}) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
+    ))?;
+    let inserted = insert.execute(params![
+        number.cast_signed(),
+        &schedule[..],
+        tenant.as_str(),
+        name.as_str(),
+        agent.as_str(),
+        job.as_ref().map(|job| &job[..]),
+        slot.0,
+        status.code(),
+        summary.as_deref(),
+        error.as_deref(),
+        attempts,
+        duration_ms.cast_signed(),
+        input_tokens.cast_signed(),
+        output_tokens.cast_signed(),
+        ran_at.0,
+        ended_at.0,
+    ]);
+    inserted.map_err(|error| rejected(error, || format!("firing {number}")))?;
+    let mut count = conn.prepare_cached(
+        "INSERT INTO firing_count (schedule, tenant, entries) VALUES (?1, ?2, 1) \
+         ON CONFLICT (schedule) DO UPDATE SET entries = entries + 1",
+    )?;
+    count.execute(params![&schedule[..], tenant.as_str()])?;
+    Ok(())
+}
+
+/// Deletes old entries of the log, and slots that can never fire again.
+pub(super) fn prune(conn: &Connection, prune: &FiringLogPrune) -> Result<(), StoreError> {
+    let mut gone: Vec<(i64, Vec<u8>)> = Vec::new();
+    let mut select =
+        conn.prepare_cached("SELECT number, schedule, ended_at FROM firing_log ORDER BY number LIMIT ?1")?;
+    let mut rows = select.query([prune.max])?;
+    // Up to the first one that is young enough: a walk through all of them would take too long.
+    while let Some(row) = rows.next()?.filter(|row| row.get(2).is_ok_and(|at: i64| at < prune.ended_before.0))
+    {
+        gone.push((row.get(0)?, row.get(1)?));
+    }
+    drop(rows);
+    delete_entries(conn, &gone)?;
+    let mut left = i64::from(prune.max);
+    let mut select = conn
+        .prepare_cached("SELECT schedule, entries FROM firing_count WHERE entries > ?1 ORDER BY schedule")?;
+    let crowded: Vec<(Vec<u8>, i64)> =
+        select.query_map([prune.keep], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+    for (schedule, entries) in crowded {
+        let over = (entries - i64::from(prune.keep)).min(left);
+        left -= over;
+        let mut select = conn
+            .prepare_cached("SELECT number FROM firing_log WHERE schedule = ?1 ORDER BY number LIMIT ?2")?;
+        let numbers = select.query_map(params![&schedule[..], over], |row| row.get(0))?;
+        let gone: Vec<(i64, Vec<u8>)> =
+            numbers.map(|number| Ok((number?, schedule.clone()))).collect::<Result<_, rusqlite::Error>>()?;
+        delete_entries(conn, &gone)?;
+    }
+    conn.prepare_cached(
+        "DELETE FROM schedule_slot WHERE (schedule, slot) IN \
+         (SELECT schedule, slot FROM schedule_slot INDEXED BY schedule_slot_time WHERE slot < ?1 \
+         ORDER BY slot, schedule LIMIT ?2)",
+    )?
+    .execute(params![prune.slots_before.0, prune.max])?;
+    Ok(())
+}
+
+fn delete_entries(conn: &Connection, gone: &[(i64, Vec<u8>)]) -> Result<(), StoreError> {
+    let mut delete = conn.prepare_cached("DELETE FROM firing_log WHERE number = ?1")?;
+    let mut count =
+        conn.prepare_cached("UPDATE firing_count SET entries = entries - 1 WHERE schedule = ?1")?;
+    for (number, schedule) in gone {
+        delete.execute([number])?;
+        count.execute([&schedule[..]])?;
+    }
+    if !gone.is_empty() {
+        conn.prepare_cached("DELETE FROM firing_count WHERE entries = 0")?.execute([])?;
+    }
+    Ok(())
+}
+
+/// Visits the newest entries of the firing log, oldest first.
+pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    let most = i64::try_from(RECENT_FIRINGS_MAX).unwrap_or(i64::MAX);
+    let mut select = conn.prepare(&format!(
+        "SELECT {ENTRY} FROM (SELECT * FROM firing_log ORDER BY number DESC LIMIT ?1) ORDER BY number"
+    ))?;
+    let mut rows = select.query([most])?;
+    while let Some(row) = rows.next()? {
+        visit(Loaded::FiringLogEntry(Box::new(read(row)?)));
+    }
+    Ok(())
+}
+
+/// Entries before number `before`, newest first.
+pub(super) fn list(
+    conn: &Connection,
+    filter: &FiringLogFilter,
+    before: Option<u64>,
+    limit: usize,
+) -> Result<FiringLogPage, StoreError> {
+    let FiringLogFilter { tenant, schedule } = filter;
+    let key = schedule.map(|id| id.0.to_be_bytes());
+    let (key, tenant) = (key.as_ref().map(|key| &key[..]), tenant.as_ref().map(Name::as_str));
+    // One statement for each filter, so that each finds its index.
+    let wanted = match (key, tenant) {
+        (Some(_), _) => "schedule = ?1 AND (?2 IS NULL OR tenant = ?2)",
+        (None, Some(_)) => "?1 IS NULL AND tenant = ?2",
+        (None, None) => "?1 IS NULL AND ?2 IS NULL",
+    };
+    let total: i64 = conn
+        .prepare_cached(&format!("SELECT ifnull(sum(entries), 0) FROM firing_count WHERE {wanted}"))?
+        .query_row(params![key, tenant], |row| row.get(0))?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {ENTRY} FROM firing_log WHERE {wanted} AND number < ?3 ORDER BY number DESC LIMIT ?4"
+    ))?;
+    let before = before.map_or(i64::MAX, |number| i64::try_from(number).unwrap_or(i64::MAX));
+    let limit = limit.max(1);
+    let most = i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX);
+    let mut rows = select.query(params![key, tenant, before, most])?;
+    let mut page = FiringLogPage { items: Vec::new(), next: None, total: total.cast_unsigned() };
+    while let Some(row) = rows.next()? {
+        if page.items.len() >= limit {
+            page.next = page.items.last().map(|entry: &FiringLogEntry| entry.number);
+            break;
+        }
+        page.items.push(read(row)?);
+    }
+    Ok(page)
+}
+
+/// An entry, from the columns [`ENTRY`].
+pub(super) fn read(row: &Row<'_>) -> Result<FiringLogEntry, StoreError> {
+    Ok(FiringLogEntry {
+        number: number(row, 0)?,
+        schedule: stored_schedule_id(row.get_ref(1)?.as_blob()?)?,
+        tenant: stored_name(row.get_ref(2)?.as_str()?)?,
+        name: stored_name(row.get_ref(3)?.as_str()?)?,
+        agent: stored_name(row.get_ref(4)?.as_str()?)?,
+        job: row.get_ref(5)?.as_blob_or_null()?.map(stored_job_id).transpose()?,
+        slot: Wall(row.get(6)?),
+        status: stored_firing_status(small(row, 7)?)?,
+        summary: row.get_ref(8)?.as_str_or_null()?.map(Into::into),
+        error: row.get_ref(9)?.as_str_or_null()?.map(Into::into),
+        attempts: small(row, 10)?,
+        duration_ms: number(row, 11)?,
+        input_tokens: number(row, 12)?,
+        output_tokens: number(row, 13)?,
+        ran_at: Wall(row.get(14)?),
+        ended_at: Wall(row.get(15)?),
+    })
+}
