@@ -20,14 +20,12 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on};
 use laneway_runtime::caller::{Denied, Right};
+use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::note_limits::NoteLimits;
 use laneway_runtime::unauthenticated::UnauthenticatedSockets;
 use laneway_runtime::{Scheduler, Shares};
-
-use crate::dialect::{Dialect, Route};
 
 /// The protocol version that `connect` returns.
 pub const PROTOCOL: u32 = 3;
@@ -52,16 +50,10 @@ pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
     let (max, per_address_max) = (settings.unauthenticated_max, settings.unauthenticated_per_address_max);
     let unauthenticated = UnauthenticatedSockets::new(max, per_address_max);
     let goclaw = Goclaw { scheduler, sockets, unauthenticated, notes: Arc::default() };
-    let handler = on(MethodFilter::GET, socket::open_socket);
-    let route = Route {
-        method: Method::GET,
-        path: "/ws",
-        operation: "open_socket",
-        // Clients authenticate in their first frame.
-        right: Right::Converse,
-        handler: handler.with_state(goclaw),
-    };
-    Dialect { name: "goclaw", routes: vec![route], denied, native: &[] }
+    // Clients authenticate in their first frame.
+    let right = Right::Converse;
+    let route = Route::new(&goclaw, &Method::GET, "/ws", "open_socket", right, socket::open_socket);
+    Dialect { name: "goclaw", prefix: String::new(), routes: vec![route], denied, native: &[] }
 }
 
 /// Errors before the upgrade to a WebSocket are plain text, as on the original server.

@@ -14,6 +14,7 @@ pub mod caller;
 pub mod clock;
 pub mod config;
 pub mod cursor;
+pub mod dialect;
 pub mod drain;
 pub mod event_loop;
 pub mod events;

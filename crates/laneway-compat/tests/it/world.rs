@@ -4,7 +4,7 @@ use laneway_core::command::AdminCommand;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
+use laneway_api::{Api, mint, router_with, serve_app};
 use laneway_core::{
     Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Seed, Span, Wall,
 };
@@ -75,11 +75,10 @@ impl World {
         let tabs = Tabs::new(&live).unwrap();
         scheduler.run_here(Name::fixed("tabs"), tabs.handlers(), 64).await.unwrap();
         let api = Api::new(scheduler.clone(), live.clone()).unwrap();
-        let spoken = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
+        let pinchtab = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
         let astraflow = laneway_compat::astraflow::dialect(scheduler.clone(), live.clone());
         let synthia = laneway_compat::synthia::dialect(scheduler.clone(), &live);
-        let spoken = vec![gated(spoken), gated(synthia), gated(astraflow)];
-        let app = router_with(api.clone(), spoken).unwrap();
+        let app = router_with(api.clone(), vec![pinchtab, synthia, astraflow]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -189,16 +188,6 @@ impl World {
 /// A task that clicks.
 pub fn click(agent: &str) -> Value {
     json!({"agentId": agent, "action": "click", "tabId": "t1"})
-}
-
-/// The dialect behind the gate, as the program mounts it.
-pub fn gated(spoken: laneway_compat::Dialect) -> Dialect {
-    let laneway_compat::Dialect { name, routes, denied, native } = spoken;
-    let route = |route: laneway_compat::Route| {
-        let laneway_compat::Route { method, path, operation, right, handler } = route;
-        DialectRoute { method, path, operation, right, handler }
-    };
-    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied, native }
 }
 
 /// The status and the JSON of the answer.

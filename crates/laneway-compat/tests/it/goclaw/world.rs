@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
+use laneway_api::{Api, mint, router_with, serve_app};
 use laneway_core::{Command, Failure, Mono, Name, Now, Origin, Outcome, Role, Seed, Wall};
 use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_runtime::config::Layers;
@@ -77,8 +77,8 @@ impl World {
         scheduler.run_here(Name::fixed(AGENTS), agents(&release), 64).await.unwrap();
         let deliveries = Deliveries::start(scheduler.clone());
         let api = Api::new(scheduler.clone(), live.clone()).unwrap();
-        let spoken = laneway_compat::goclaw::dialect(scheduler.clone(), &live);
-        let app = router_with(api.clone(), vec![gated(spoken)]).unwrap();
+        let goclaw = laneway_compat::goclaw::dialect(scheduler.clone(), &live);
+        let app = router_with(api.clone(), vec![goclaw]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -165,15 +165,6 @@ async fn answer(ctx: JobContext, release: Arc<Notify>) -> Outcome {
         )),
         message => say(format!("you said {message}").replace("you said say ", "")),
     }
-}
-
-fn gated(spoken: laneway_compat::Dialect) -> Dialect {
-    let laneway_compat::Dialect { name, routes, denied, native } = spoken;
-    let route = |route: laneway_compat::Route| {
-        let laneway_compat::Route { method, path, operation, right, handler } = route;
-        DialectRoute { method, path, operation, right, handler }
-    };
-    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied, native }
 }
 
 /// A client.
