@@ -31,6 +31,10 @@ pub struct Api {
     inner: Arc<Inner>,
 }
 
+/// True when a caller that names this user may start or change a job of this kind and payload. A payload may name the user
+/// with whose credentials the job runs; which payloads do is known to the crate that defines the kind.
+pub type CredentialCheck = fn(kind: &Name, payload: &[u8], user: Option<&str>) -> bool;
+
 /// The parts, as handlers see them.
 pub struct Inner {
     pub(crate) scheduler: Scheduler,
@@ -40,6 +44,8 @@ pub struct Inner {
     pub(crate) guard: Guard,
     /// Anybody, while the server is open; made once, so that a call does not make it again.
     pub(crate) open: Principal,
+    /// Checks the credentials that a payload names.
+    pub(crate) credentials: CredentialCheck,
     /// Permits of large bodies on their way.
     pub(crate) bodies: Arc<Bodies>,
     /// Bytes of large bodies in memory.
@@ -76,7 +82,11 @@ pub struct Inner {
 
 impl Api {
     /// The API over a running scheduler. Fails when the system has no random numbers.
-    pub fn new(scheduler: Scheduler, config: LiveConfig) -> Result<Api, getrandom::Error> {
+    pub fn new(
+        scheduler: Scheduler,
+        config: LiveConfig,
+        credentials: CredentialCheck,
+    ) -> Result<Api, getrandom::Error> {
         let current = config.current();
         let worker_connections = ConnectionLimits::new(&current.workers);
         let streams = Shares::new(current.streams.max, "streams.max", &current.streams);
@@ -88,6 +98,7 @@ impl Api {
             config,
             names: DefaultNames::new(),
             open: Principal::open(),
+            credentials,
             bodies: Arc::default(),
             body_budget,
             parsers: Turns::new(PARSERS_MAX),

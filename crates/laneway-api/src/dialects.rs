@@ -187,7 +187,7 @@ impl DialectGate {
             return None;
         }
         let config = self.front.api.config.current();
-        let mount = config.dialects.mount(self.dialect)?;
+        let mount = &config.dialects.get(self.dialect)?.mount;
         let party = match token {
             Some(token) => Party::Token(token.clone()),
             None => Party::Address(request.extensions().get::<Peer>()?.address.ip()),

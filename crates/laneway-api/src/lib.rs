@@ -38,7 +38,7 @@ mod v1;
 mod warnings;
 mod worker;
 
-pub use api::Api;
+pub use api::{Api, CredentialCheck};
 pub use auth::{ListenRejected, check_listen, mint};
 pub use callback::JobFormat;
 pub use dialects::{Clash, router_of, router_with};

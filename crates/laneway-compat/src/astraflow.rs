@@ -7,6 +7,7 @@
 //! every error is in `error.rs`. Workers do not use these routes: they connect at `/ws/worker`.
 
 mod canonical;
+mod config;
 mod containers;
 mod error;
 mod events;
@@ -32,6 +33,11 @@ use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Scheduler, Shares};
 
+pub use config::SECTION;
+
+/// The name of the dialect in the configuration.
+const NAME: &str = "astraflow";
+
 /// The lane of every node.
 pub const LANE: &str = "astraflow";
 
@@ -49,7 +55,7 @@ struct Astraflow {
 pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
     let cursors = Arc::new(Cursors::fresh().expect("the system has random numbers"));
     let config = live.current();
-    let (max, name) = (config.dialects.astraflow.streams_max, "dialects.astraflow.streams_max");
+    let (max, name) = (config.dialect(NAME).count("streams_max"), "dialects.astraflow.streams_max");
     let streams = Shares::new(max, name, &config.streams);
     let held = Astraflow { scheduler, live, streams, cursors };
     let (get, post) = (Method::GET, Method::POST);
@@ -82,5 +88,5 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
     // Workers connect at the address of their scheduler, and pages download artifacts from the address of
     // their events.
     let native = &["connect_v1_worker", "get_artifact"];
-    Dialect { name: "astraflow", prefix: String::new(), routes, denied: error::denied, native }
+    Dialect { name: NAME, prefix: String::new(), routes, denied: error::denied, native }
 }

@@ -5,9 +5,17 @@
 //! state and no policy of its own. The configuration lists the dialects with their prefixes and addresses; the
 //! gate in front of `Dialect::routes` authenticates callers. `docs/compat/` documents the translations.
 
+pub mod agent_turn;
 pub mod astraflow;
 mod body;
 pub mod goclaw;
 mod names;
+pub mod outbound;
 pub mod pinchtab;
 pub mod synthia;
+
+use laneway_runtime::config::DialectSection;
+
+/// The section of every dialect, for the schema of the configuration.
+pub const SECTIONS: [&DialectSection; 4] =
+    [&pinchtab::SECTION, &goclaw::SECTION, &synthia::SECTION, &astraflow::SECTION];

@@ -7,6 +7,7 @@
 mod action;
 mod batch;
 mod callback;
+mod config;
 mod decode;
 mod error;
 mod import;
@@ -21,16 +22,23 @@ mod watcher;
 mod wire;
 
 use axum::http::Method;
+use laneway_browser::Tabs;
+use laneway_runtime::Scheduler;
 use laneway_runtime::caller::Right;
 use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::Guard;
-use laneway_runtime::{Scheduler, Tabs};
 
 pub use callback::{FORMAT, TaskCallback};
+pub use error::action_text;
 pub use import::{ImportError, Imported, import};
 pub use reload::{Config, reload};
 pub use watcher::{ConfigWatcher, WATCH_INTERVAL};
+
+pub use config::SECTION;
+
+/// The name of the dialect in the configuration.
+const NAME: &str = "pinchtab";
 
 /// The lane of every task.
 pub const LANE: &str = "pinchtab";
@@ -58,7 +66,14 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
         Route::new(&pinchtab, &get, "/tasks/batch", "get_task", look, tasks::get_no_task),
         Route::new(&pinchtab, &get, "/tasks/{id}", "get_task", look, tasks::get_task),
         Route::new(&pinchtab, &post, "/tasks/{id}/cancel", "cancel_task", submit, tasks::cancel_task),
-        Route::new(&pinchtab, &get, "/scheduler/stats", "get_scheduler_stats", look, stats::get_scheduler_stats),
+        Route::new(
+            &pinchtab,
+            &get,
+            "/scheduler/stats",
+            "get_scheduler_stats",
+            look,
+            stats::get_scheduler_stats,
+        ),
         Route::new(
             &pinchtab,
             &post,
@@ -69,5 +84,5 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
         ),
         Route::new(&pinchtab, &post, "/tabs/{tabId}/action", "act_on_tab", submit, action::act_on_tab),
     ];
-    Dialect { name: "pinchtab", prefix: String::new(), routes, denied: error::denied, native: &[] }
+    Dialect { name: NAME, prefix: String::new(), routes, denied: error::denied, native: &[] }
 }

@@ -7,6 +7,7 @@
 
 mod admission;
 mod audit;
+mod config;
 mod counts;
 mod decode;
 mod dispatchable;
@@ -33,6 +34,10 @@ use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Scheduler, Shares};
 
+pub use config::SECTION;
+
+/// The name of the dialect in the configuration.
+const NAME: &str = "synthia";
 
 /// The lane of job intents.
 pub const LANE: &str = "synthia";
@@ -57,7 +62,7 @@ pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
     add_jobs(&synthia, &mut routes);
     add_leases(&synthia, &mut routes);
     add_stats(&synthia, &mut routes);
-    Dialect { name: "synthia", prefix: String::new(), routes, denied: error::denied, native: &[] }
+    Dialect { name: NAME, prefix: String::new(), routes, denied: error::denied, native: &[] }
 }
 
 fn add_queue(synthia: &Synthia, routes: &mut Vec<Route>) {

@@ -32,7 +32,7 @@ use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
 use crate::executors::Place;
 use crate::failure_log::FailureLog;
-use crate::job_log;
+use crate::job_log::{self, DialectJobs};
 use crate::metrics::{Metrics, TimedStore};
 use crate::news::NewsBox;
 use crate::probes::ApiMeter;
@@ -68,6 +68,8 @@ pub struct Options {
     /// How full the context of a session is. Asked before a job is submitted for the session and when one of it has run,
     /// on a thread where blocking hurts nobody. Defaults to nobody who knows.
     pub token_estimate: Option<TokenEstimate>,
+    /// The jobs that belong to dialects, for the log. Defaults to none.
+    pub dialect_jobs: DialectJobs,
 }
 
 impl Options {
@@ -83,6 +85,7 @@ impl Options {
             payload_cache_bytes: 64 << 20,
             readers_max: 8,
             token_estimate: None,
+            dialect_jobs: DialectJobs::default(),
         }
     }
 }
@@ -226,6 +229,7 @@ impl Scheduler {
             payload_cache_bytes,
             readers_max,
             token_estimate,
+            dialect_jobs,
         } = options;
         let metrics = Metrics::new();
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
@@ -274,6 +278,7 @@ impl Scheduler {
             cache: PayloadCache::new(payload_cache_bytes),
             stall: StallWatch::new(clock),
             failures: FailureLog::default(),
+            dialect_jobs,
             took_ask: true,
             answered: 0,
             stop: None,
@@ -313,6 +318,7 @@ struct Loop {
     cache: PayloadCache,
     stall: StallWatch,
     failures: FailureLog,
+    dialect_jobs: DialectJobs,
     /// True when the last batch applied a command that is no message of a runner, or none was left.
     took_ask: bool,
     /// How many commands the last batch answered.
@@ -507,7 +513,7 @@ impl Loop {
                 _ => {}
             }
         }
-        job_log::log_events(&committed.events);
+        job_log::log_events(&committed.events, &self.dialect_jobs);
         let ended = self.shared.waiters.ended_in(&committed.events);
         self.shared.events.publish(committed.events.drain(..));
         self.shared.waiters.wake(&ended);

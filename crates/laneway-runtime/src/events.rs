@@ -82,21 +82,19 @@ pub struct EventRef(Arc<Cell>);
 #[derive(Debug)]
 struct Cell {
     event: Event,
-    frames: [OnceLock<Bytes>; Representation::COUNT],
+    native: OnceLock<Bytes>,
+    /// The frames that dialects made, by their names.
+    dialects: Mutex<Vec<(&'static str, Bytes)>>,
     counts: Arc<Counts>,
 }
 
-/// How an event is written for clients. An event is written once in each way.
+/// How an event is encoded for clients. An event is encoded once in each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Representation {
     /// A frame of the native stream.
     Native,
-    /// A frame of the dialect `synthia`.
-    Synthia,
-}
-
-impl Representation {
-    const COUNT: usize = 2;
+    /// A frame of the dialect of this name.
+    Dialect(&'static str),
 }
 
 impl Deref for EventRef {
@@ -109,7 +107,12 @@ impl Deref for EventRef {
 
 impl EventRef {
     fn new(event: Event, counts: &Arc<Counts>) -> EventRef {
-        EventRef(Arc::new(Cell { event, frames: Default::default(), counts: Arc::clone(counts) }))
+        EventRef(Arc::new(Cell {
+            event,
+            native: OnceLock::new(),
+            dialects: Mutex::default(),
+            counts: Arc::clone(counts),
+        }))
     }
 
     /// The event as a frame. Only the first call encodes; the others share what it made.
@@ -118,7 +121,18 @@ impl EventRef {
             self.0.counts.encoded.fetch_add(1, Ordering::Relaxed);
             encode(&self.0.event)
         };
-        self.0.frames[how as usize].get_or_init(make).clone()
+        match how {
+            Representation::Native => self.0.native.get_or_init(make).clone(),
+            Representation::Dialect(name) => {
+                let mut frames = self.0.dialects.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((_, frame)) = frames.iter().find(|(of, _)| *of == name) {
+                    return frame.clone();
+                }
+                let frame = make();
+                frames.push((name, frame.clone()));
+                frame
+            }
+        }
     }
 }
 

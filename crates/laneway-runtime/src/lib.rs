@@ -5,7 +5,6 @@
 //! run jobs (`executors.rs`) and to the event bus (`events.rs`). This crate decides nothing about jobs: that is
 //! `laneway-core`; and it writes no rows: that is `laneway-store`.
 
-pub mod agent_turn;
 pub mod artifacts;
 pub mod batch;
 pub mod bindings;
@@ -26,7 +25,6 @@ pub mod live_config;
 pub mod metrics;
 mod news;
 pub mod note_limits;
-pub mod outbound;
 pub mod probes;
 mod queries;
 pub mod runs;
@@ -35,7 +33,6 @@ pub mod schedules;
 pub mod sessions;
 pub mod shares;
 pub mod storage_probe;
-pub mod tabs;
 mod tokens;
 pub mod turns;
 pub mod unauthenticated;
@@ -58,7 +55,6 @@ pub use runs::RunView;
 pub use scheduler::{ReadError, Retried, Scheduler, Stopped, TokenTable, WaitError};
 pub use sessions::{SessionsReset, TokenEstimate};
 pub use shares::{NoShare, Share, Shares};
-pub use tabs::Tabs;
 pub use turns::Turns;
 pub use webhooks::Webhooks;
 pub use workers::{BoundTask, PackageOrder, Report, ToWorker, WorkerLink, WorkerRun, WorkerTask};

@@ -242,8 +242,8 @@ impl Metrics {
         figures.draining.set(i64::from(stats.draining));
     }
 
-    /// A message could not go out.
-    pub(crate) fn outbound_rejected(&self) {
+    /// Counts an outbound message that was rejected.
+    pub fn outbound_rejected(&self) {
         self.shared.outbound_rejected.inc();
     }
 

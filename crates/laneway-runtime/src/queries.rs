@@ -186,11 +186,7 @@ impl Scheduler {
     }
 
     /// The entry of the firing log with this number, if it is one of the latest.
-    pub(crate) async fn recent_firing(
-        &self,
-        tenant: Name,
-        number: u64,
-    ) -> Result<Option<FiringLogEntry>, Stopped> {
+    pub async fn recent_firing(&self, tenant: Name, number: u64) -> Result<Option<FiringLogEntry>, Stopped> {
         let query = Query::RecentFiring { tenant: Some(tenant), number };
         ask!(self, query, Answer::RecentFiring(entry) => entry.map(|entry| *entry))
     }

@@ -508,6 +508,11 @@ impl Scheduler {
     pub fn wall(&self) -> Wall {
         self.shared.clock.now().wall
     }
+
+    /// Waits on the clock that the loop reads.
+    pub async fn sleep(&self, span: laneway_core::Span) {
+        self.shared.clock.sleep(span).await;
+    }
 }
 
 /// See [`ended_work`].

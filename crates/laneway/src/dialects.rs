@@ -1,13 +1,13 @@
 //! Mounts the dialects behind the gate of the API: neither crate depends on the other.
 
 use laneway::Laneway;
-use laneway_runtime::config::{Dialects, Mount};
+use laneway_runtime::config::{DialectConfig, Dialects, Mount};
 use laneway_runtime::dialect::Dialect;
 
 /// Every enabled dialect, with its mount settings.
 pub fn switched_on(laneway: &Laneway, config: &Dialects) -> Vec<(Dialect, Mount)> {
     let mut dialects = Vec::new();
-    for (name, mount) in config.mounts().into_iter().filter(|(_, mount)| mount.enabled) {
+    for DialectConfig { name, mount, .. } in config.iter().filter(|dialect| dialect.mount.enabled) {
         if let Some(spoken) = spoken(laneway, name) {
             dialects.push((spoken.below(&mount.prefix), mount.clone()));
         }

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::audit::{event_names, line, state_after};
 use super::decode::Form;
 use super::error::Answer;
-use super::{LANE, Synthia};
+use super::{LANE, NAME, Synthia};
 use crate::names::name_of;
 
 /// A comment is sent after this much silence, so that both ends notice a broken connection.
@@ -153,7 +153,11 @@ impl IntentStream {
         if !theirs || !wanted {
             return None;
         }
-        Some(event.encoded(Representation::Synthia, |event| written(event, job).unwrap_or_default().into()))
+        Some(
+            event.encoded(Representation::Dialect(NAME), |event| {
+                written(event, job).unwrap_or_default().into()
+            }),
+        )
     }
 }
 

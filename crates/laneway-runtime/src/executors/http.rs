@@ -4,7 +4,7 @@
 //! while the server runs. A stop drops the call and closes its connection. More cannot be done: a target that goes on
 //! working after that may still work while the next attempt runs, which is why every call carries its fence.
 
-pub(crate) mod answer;
+pub mod answer;
 #[cfg(test)]
 mod tests;
 
@@ -57,7 +57,7 @@ impl HttpClient {
     }
 
     /// The client itself, for calls that are no targets'.
-    pub(crate) fn inner(&self) -> &reqwest::Client {
+    pub fn inner(&self) -> &reqwest::Client {
         &self.0
     }
 
@@ -304,7 +304,7 @@ fn rfc3339(at: Wall) -> Option<String> {
 const MESSAGE_MAX: usize = 2_048;
 
 /// A text from outside as part of a message: bounded, and without signs that could disturb a terminal or a log.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len().min(MESSAGE_MAX));
     for letter in text.chars().take(MESSAGE_MAX) {
         if letter.is_control() { safe.extend(letter.escape_default()) } else { safe.push(letter) }

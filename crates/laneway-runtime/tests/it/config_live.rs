@@ -7,7 +7,7 @@ use std::time::Duration;
 use laneway_core::engine::{Hold, Stats};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT};
 use laneway_core::{Bytes, JobSpec, Name, Origin, Settings, Submission};
-use laneway_runtime::config::{Config, ConfigErrorKind, Layers, Overrides};
+use laneway_runtime::config::{Config, ConfigErrorKind, Layers, Overrides, Schema};
 use laneway_runtime::executors::http::Forwarding;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::storage_probe::StorageProbe;
@@ -31,7 +31,8 @@ impl World {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("laneway.toml"), file).expect("a file");
         let layers =
-            Layers::read(Some(&dir.path().join("laneway.toml")), [], toml::Table::new()).expect("readable");
+            Layers::read(&Schema::native(), Some(&dir.path().join("laneway.toml")), [], toml::Table::new())
+                .expect("readable");
         let (config, overrides, left_out) = layers.resolve_stored(None).expect("valid");
         assert_eq!(left_out, []);
         let store = Box::new(MemoryStore::new());
@@ -43,7 +44,7 @@ impl World {
 
     /// The same scheduler with the configuration of another file.
     fn live_of(&self, file: &Path) -> LiveConfig {
-        let layers = Layers::read(Some(file), [], toml::Table::new()).expect("readable");
+        let layers = Layers::read(&Schema::native(), Some(file), [], toml::Table::new()).expect("readable");
         let config = layers.resolve(&Overrides::none()).expect("valid");
         LiveConfig::new(layers, Overrides::none(), config, self.scheduler.clone())
     }
@@ -154,7 +155,7 @@ async fn changes_survive_a_restart() {
     let open = || SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
     let boot = || {
         let mut store = open();
-        let layers = Layers::builtin();
+        let layers = Layers::builtin(&Schema::native());
         let stored = store.overrides().unwrap();
         let (config, overrides, _) = layers.resolve_stored(stored.as_ref()).unwrap();
         let options = Options::new(config.settings().clone());
@@ -197,7 +198,7 @@ async fn a_bad_call_changes_nothing() {
 
 /// How many lanes are there before anybody makes one.
 fn builtin_lanes() -> usize {
-    Config::builtin().settings().lanes.len()
+    Config::builtin(&Schema::native()).settings().lanes.len()
 }
 
 #[tokio::test]
@@ -369,7 +370,7 @@ async fn a_change_between_start_and_watch_is_not_missed() {
 
 #[tokio::test]
 async fn without_a_file_there_is_nothing_to_watch() {
-    let layers = Layers::builtin();
+    let layers = Layers::builtin(&Schema::native());
     let config = layers.resolve(&Overrides::none()).unwrap();
     let options = Options::new(config.settings().clone());
     let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();

@@ -10,7 +10,7 @@ use laneway_core::{
     Bytes, CapacityRequest, Claim, DenyReason, Dispatch, Holder, JobId, JobState, Name, Outcome, QuietState,
     Reason, Reply, Settings,
 };
-use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::config::{Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::probes::{HostSample, LoadProbe, LoadSource, ProcSource};
 use laneway_runtime::{Handlers, Options, Scheduler};
@@ -53,7 +53,7 @@ impl LoadSource for Dial {
 /// A scheduler whose configuration can be looked at by a probe.
 fn world() -> (Scheduler, LiveConfig) {
     let flags = "[capacity]\nsample_every = \"100ms\"\nstale_after = \"1s\"\n".parse().unwrap();
-    let layers = Layers::read(None, [], flags).unwrap();
+    let layers = Layers::read(&Schema::native(), None, [], flags).unwrap();
     let config = layers.resolve(&Overrides::none()).unwrap();
     let options = Options::new(config.settings().clone());
     let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use laneway_core::{Callback, Failure, JobId, Name, Reply, RunStatus, Span, Timing};
-use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::config::{JobsOf, Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::guard::SystemResolver;
 use laneway_runtime::webhooks::{Formats, Guard};
@@ -113,7 +113,10 @@ async fn a_webhooks_outcome_is_one_line_without_secrets() {
     LazyLock::force(&PAPER);
     let handlers = Handlers::new().on("echo", async |_| Ok::<_, Failure>(()));
     let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
-    let config = Layers::read(None, [], toml::Table::new()).unwrap().resolve(&Overrides::none()).unwrap();
+    let config = Layers::read(&Schema::native(), None, [], toml::Table::new())
+        .unwrap()
+        .resolve(&Overrides::none())
+        .unwrap();
     let (_, configs) = tokio::sync::watch::channel(Arc::new(config));
     let guard = Guard::new(Arc::new(SystemResolver), &[]);
     let _webhooks = Webhooks::start_with(scheduler.clone(), configs, Formats::new(), guard).unwrap();
@@ -145,7 +148,7 @@ async fn a_reload_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("laneway.toml");
     std::fs::write(&file, "[lanes.reloaded]\nrunning_max = 3\n").unwrap();
-    let layers = Layers::read(Some(&file), [], toml::Table::new()).unwrap();
+    let layers = Layers::read(&Schema::native(), Some(&file), [], toml::Table::new()).unwrap();
     let config = layers.resolve(&Overrides::none()).unwrap();
     let options = Options::new(config.settings().clone());
     let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
@@ -162,11 +165,12 @@ async fn defect_18_jobs_of_dialects_have_a_target_of_their_own() {
     LazyLock::force(&PAPER);
     let handlers = Handlers::new().on("tab_action", async |_| Ok::<_, Failure>(()));
     let (scheduler, _running, _clock) = start_with(&TestStore::default(), handlers, |options| {
-        options.settings.lanes.insert(Name::fixed("pinchtab"), Default::default());
+        options.settings.lanes.insert(Name::fixed("tabs"), Default::default());
+        options.dialect_jobs = job_log::DialectJobs::new([JobsOf { lane: "tabs", kind: None }]);
     })
     .await;
     let mut submission = job_once("tab_action");
-    submission.spec.lane = Name::fixed("pinchtab");
+    submission.spec.lane = Name::fixed("tabs");
     let job = submit(&scheduler, submission).await;
     scheduler.wait(job).await.unwrap();
     assert_eq!(about(job), ["job submitted", "job dispatched", "job completed"]);
@@ -201,7 +205,7 @@ async fn defect_17_a_schedule_whose_kind_is_not_offered_warns_once_and_says_what
 /// The systems whose dialects are spoken write these lines, so they are written here without any setting.
 #[test]
 fn defect_18_lines_of_dialects_are_on_by_default() {
-    let config = Layers::builtin().resolve(&Overrides::none()).unwrap();
+    let config = Layers::builtin(&Schema::native()).resolve(&Overrides::none()).unwrap();
     let filter: Targets = config.log.filter.parse().unwrap();
     assert!(filter.would_enable(job_log::DIALECTS_TARGET, &tracing::Level::INFO), "{}", config.log.filter);
     assert!(!filter.would_enable(job_log::TARGET, &tracing::Level::INFO), "native jobs write none");

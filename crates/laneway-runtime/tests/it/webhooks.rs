@@ -10,7 +10,7 @@ use axum::body::Bytes as Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use laneway_core::{Callback, DeliveryRow, DeliveryState, JobId, Name, Reply, Span, Submission};
-use laneway_runtime::config::{Config, Layers, Overrides};
+use laneway_runtime::config::{Config, Layers, Overrides, Schema};
 use laneway_runtime::webhooks::guard::{Resolver, Resolving};
 use laneway_runtime::webhooks::sign::SigningKey;
 use laneway_runtime::webhooks::{CallbackFormat, Ended, Formats, Guard, NATIVE_FORMAT, Rendered};
@@ -180,7 +180,7 @@ struct World {
 
 fn config(settings: &str) -> Arc<Config> {
     let flags: toml::Table = settings.parse().unwrap();
-    Arc::new(Layers::read(None, [], flags).unwrap().resolve(&Overrides::none()).unwrap())
+    Arc::new(Layers::read(&Schema::native(), None, [], flags).unwrap().resolve(&Overrides::none()).unwrap())
 }
 
 impl World {

@@ -43,7 +43,7 @@ pub(super) fn failure_of(error: reqwest::Error) -> Outcome {
 }
 
 /// The error with all its causes. The URL may hold what only the operator should see, and is left out.
-pub(crate) fn with_causes(error: reqwest::Error) -> String {
+pub fn with_causes(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut message = error.to_string();
     let mut source = error.source();
@@ -113,7 +113,7 @@ fn is_worth_another_try(status: StatusCode) -> bool {
 }
 
 /// The body of an answer.
-pub(crate) enum Body {
+pub enum Body {
     /// All of it.
     Whole(Vec<u8>),
     /// The beginning of a body that is longer than asked for.
@@ -121,7 +121,7 @@ pub(crate) enum Body {
 }
 
 /// Reads at most `max` bytes; of a longer body no more than one chunk beyond them is ever held.
-pub(crate) async fn read_body(mut response: Response, max: usize) -> Result<Body, reqwest::Error> {
+pub async fn read_body(mut response: Response, max: usize) -> Result<Body, reqwest::Error> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         let room = max - body.len();

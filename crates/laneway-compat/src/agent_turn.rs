@@ -1,8 +1,7 @@
-//! An agent turn: what a message asks of an agent, as the payload of a job carries it.
+//! Agent turns: the payload of jobs of the kind [`AGENT_TURN`].
 //!
-//! Gateways make such jobs of chat messages, the dialect `goclaw` of cron jobs. Whoever runs the kind [`AGENT_TURN`] finds
-//! everything here that belongs to the turn; what becomes of its answer is in `outbound.rs`. The keys are those of the
-//! dialect, because its handlers read them, too.
+//! Gateways create such jobs from chat messages, the dialect `goclaw` from slots of cron jobs. The keys of the payload are
+//! those of the dialect, because its handlers read them, too. `outbound.rs` sends the answers.
 
 use laneway_core::{Bytes, JobSpec, Name, Session};
 use serde::{Deserialize, Serialize};
@@ -139,6 +138,12 @@ impl AgentTurn {
         let named = self.deliver && !self.deliver_channel.is_empty() && !self.deliver_to.is_empty();
         named.then_some((self.deliver_channel.as_str(), self.deliver_to.as_str()))
     }
+}
+
+/// True when a caller that names this user may start or change a job of this kind and payload. Other kinds name no
+/// credentials.
+pub fn is_allowed(kind: &Name, payload: &[u8], user: Option<&str>) -> bool {
+    kind.as_str() != AGENT_TURN || AgentTurn::is_open_to(payload, user)
 }
 
 /// Does a payload that is no turn name somebody's credentials all the same?
