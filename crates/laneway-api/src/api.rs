@@ -5,10 +5,10 @@ use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use laneway_core::Name;
+use laneway_runtime::audit_rate::AuditRate;
 use laneway_runtime::live_config::LiveConfig;
-use laneway_runtime::note_limits::NoteLimits;
 use laneway_runtime::webhooks::Guard;
-use laneway_runtime::{Scheduler, Shares, Turns};
+use laneway_runtime::{Scheduler, Shares, TenantPermits};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -50,13 +50,13 @@ pub struct Inner {
     pub(crate) bodies: Arc<Bodies>,
     /// Bytes of large bodies in memory.
     pub(crate) body_budget: BodyBudget,
-    /// Turns to parse large bodies.
-    pub(crate) parsers: Turns,
+    /// Permits to parse large bodies.
+    pub(crate) parsers: TenantPermits,
     pub(crate) cursors: Cursors,
     pub(crate) bad_tokens: BadTokens,
     /// Done once a token came while the server was open.
     pub(crate) unchecked_tokens: Once,
-    pub(crate) notes: NoteLimits,
+    pub(crate) notes: AuditRate,
     /// Room for sockets of workers.
     pub(crate) worker_connections: ConnectionLimits,
     /// Room for downloads of artifacts.
@@ -101,11 +101,11 @@ impl Api {
             credentials,
             bodies: Arc::default(),
             body_budget,
-            parsers: Turns::new(PARSERS_MAX),
+            parsers: TenantPermits::new(PARSERS_MAX),
             cursors: Cursors::fresh()?,
             bad_tokens: BadTokens::default(),
             unchecked_tokens: Once::new(),
-            notes: NoteLimits::default(),
+            notes: AuditRate::default(),
             worker_connections,
             downloads: Downloads::default(),
             started: Instant::now(),

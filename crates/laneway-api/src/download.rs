@@ -245,7 +245,7 @@ mod tests {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        let Some(ToWorker::Read(PartOrder { offset, limit, answer, .. })) = worker.told_now() else {
+        let Some(ToWorker::Read(PartOrder { offset, limit, answer, .. })) = worker.receive_now() else {
             return None;
         };
         let bytes = vec![0; limit as usize];

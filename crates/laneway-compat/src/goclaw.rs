@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use laneway_runtime::audit_rate::AuditRate;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
-use laneway_runtime::note_limits::NoteLimits;
 use laneway_runtime::unauthenticated::UnauthenticatedSockets;
 use laneway_runtime::{Scheduler, Shares};
 
@@ -45,7 +45,7 @@ struct Goclaw {
     /// The unauthenticated connections. They do not count against the limit of members.
     unauthenticated: UnauthenticatedSockets,
     /// How often equal rejections are written to the audit log.
-    notes: Arc<NoteLimits>,
+    notes: Arc<AuditRate>,
 }
 
 /// The dialect over a running scheduler.

@@ -80,7 +80,7 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Kinds whose jobs are forwarded by HTTP.
     pub targets: BTreeMap<Name, Target>,
-    /// How news of ended jobs is sent.
+    /// How webhooks are sent.
     pub webhooks: WebhookConfig,
     /// How workers come in.
     pub workers: WorkersConfig,
@@ -149,7 +149,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How news of ended jobs is sent. When it is sent is a matter of `laneway_core::settings::WebhookSettings`.
+/// How webhooks are sent. When they are sent is in `laneway_core::settings::WebhookSettings`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookConfig {
     /// Most deliveries under way at once.

@@ -3,7 +3,7 @@
 //! The loop publishes once for each commit. An event goes to the topics that ask for it (`events/topics.rs`): listeners of
 //! equal interest share a topic, its recent events and the frames that are made of them, and listeners of other topics
 //! sleep on. A listener reads at its own pace from its topic; what the topic no longer has it reads from the ring of recent
-//! events, then from the store. What the store no longer has is told as one explicit gap. A slow listener slows nobody.
+//! events, then from the store. Events that the store no longer has are reported as one gap. A slow listener delays no other.
 
 mod topics;
 
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::feedback::Feedback;
 use crate::scheduler::{ReadError, Stopped, read_store};
-use crate::turns::Turns;
+use crate::tenant_permits::TenantPermits;
 
 use topics::{Board, Read, Tip, Topic};
 pub use topics::{Interest, Jobs};
@@ -52,8 +52,8 @@ struct Shared {
     counts: Arc<Counts>,
     reader: Arc<dyn Reader>,
     permits: Arc<Semaphore>,
-    /// Turns of listeners to read from the store.
-    replays: Turns,
+    /// Permits of listeners to read from the store.
+    replays: TenantPermits,
 }
 
 /// How often events were encoded and handed out, all listeners together.
@@ -167,7 +167,7 @@ pub enum Frames {
     },
 }
 
-/// How far a running job is, in its own words.
+/// The progress of a running job, as its attempt reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     /// The job.
@@ -176,7 +176,7 @@ pub struct Progress {
     pub tenant: Name,
     /// The attempt that says so.
     pub attempt: u32,
-    /// Where in its life it is, in its own words, bounded.
+    /// The stage, bounded.
     pub stage: Option<Box<str>>,
     /// From 0 to 1.
     pub fraction: f64,
@@ -184,7 +184,7 @@ pub struct Progress {
     pub message: Box<str>,
     /// Metrics of its own, by name: the latest value of each, bounded.
     pub metrics: BTreeMap<Box<str>, f64>,
-    /// When it said so.
+    /// The time of the report.
     pub at: Wall,
 }
 
@@ -201,7 +201,7 @@ impl EventBus {
             counts: Arc::default(),
             reader,
             permits,
-            replays: Turns::new(REPLAYS_MAX),
+            replays: TenantPermits::new(REPLAYS_MAX),
         };
         EventBus { shared: Arc::new(shared) }
     }
@@ -302,7 +302,7 @@ impl Drop for Subscription {
 }
 
 impl Subscription {
-    /// Waits for what comes next. [`ReadError::Stopped`] when the loop has ended and everything was told. Safe to drop
+    /// Waits for what comes next. [`ReadError::Stopped`] when the loop has ended and everything was delivered. Safe to drop
     /// while it waits: nothing is lost.
     pub async fn next(&mut self) -> Result<Item, ReadError> {
         loop {
@@ -470,7 +470,7 @@ impl Subscription {
         let _turn = shared.replays.take(self.topic.interest().tenant.as_ref()).await;
         let filter = EventFilter { tenant: self.topic.interest().store_tenant(), ..EventFilter::default() };
         let (page, first) = read_store(&shared.permits, &shared.reader, move |reader| {
-            // In this order: what is purged between the two is told as gone, never left out.
+            // In this order: events that are purged between the two are reported as gone, never left out.
             let page = reader.events_after(&filter, after, REPLAY_PAGE)?;
             Ok((page, reader.first_event()?))
         })
@@ -527,7 +527,7 @@ impl ProgressTable {
         *so_far - count as u64 + 1
     }
 
-    /// Forgets what this attempt said; a later one's words stay.
+    /// Forgets the progress of this attempt; that of a later one stays.
     pub(crate) fn remove(&self, job: JobId, attempt: u32) {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         if given.get(&job).is_some_and(|(counted, _)| *counted <= attempt) {

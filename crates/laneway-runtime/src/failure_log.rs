@@ -1,6 +1,6 @@
 //! One log line for every job that failed, and for every attempt that failed or was lost and is followed by another one.
 //!
-//! The lines have a target of their own and are on by default: somebody who starts a server and sees a job fail looks at its
+//! The lines have a target of their own and are on by default: an operator who starts a server and sees a job fail looks at its
 //! log first. How many are written in a second is bounded; what is left out is counted.
 
 use laneway_core::event::JobLine;

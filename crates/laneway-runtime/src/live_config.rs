@@ -378,8 +378,8 @@ fn log_reload(done: &Result<Reloaded, ConfigErrors>) {
 }
 
 fn one_line(changes: &[ChangedKey]) -> String {
-    let words: Vec<String> = changes.iter().map(ChangedKey::to_string).collect();
-    words.join(", ")
+    let texts: Vec<String> = changes.iter().map(ChangedKey::to_string).collect();
+    texts.join(", ")
 }
 
 fn bounded(mut text: String) -> String {

@@ -14,7 +14,7 @@ use laneway_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::event_loop::Ask;
+use crate::event_loop::ClientRequest;
 use crate::scheduler::{Scheduler, Stopped};
 use crate::schedules::SCHEDULES_LISTED_MAX;
 
@@ -29,16 +29,16 @@ macro_rules! ask {
 }
 
 /// Asks the engine without a handle.
-pub(crate) async fn query(asks: &mpsc::Sender<Ask>, query: Query) -> Result<Answer, Stopped> {
+pub(crate) async fn query(requests: &mpsc::Sender<ClientRequest>, query: Query) -> Result<Answer, Stopped> {
     let (reply, answer) = oneshot::channel();
-    asks.send(Ask::Query(query, reply)).await.map_err(|_| Stopped)?;
+    requests.send(ClientRequest::Query(query, reply)).await.map_err(|_| Stopped)?;
     answer.await.map_err(|_| Stopped)
 }
 
 impl Scheduler {
     /// Asks the engine between two batches. The answer holds for the moment at which it was given.
     pub async fn query(&self, query: Query) -> Result<Answer, Stopped> {
-        self::query(&self.asks, query).await
+        self::query(&self.requests, query).await
     }
 
     /// Returns when the loop has published everything that it had taken before.

@@ -1,7 +1,7 @@
 //! Sockets whose client has not shown who it is: few in all, fewer of one address, and only so many bytes each.
 //!
-//! A new socket is never turned away. The oldest one of its address ends instead, or the oldest one of the address that has
-//! most: whoever authenticates does so within an instant, and whoever is silent makes way.
+//! A new socket is never rejected. Instead, the oldest one of its address is closed, or the oldest one of the address that has
+//! the most: a client that authenticates does so at once, and a silent one makes way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -101,7 +101,7 @@ impl UnauthenticatedSockets {
         UnauthenticatedSockets { max, per_address_max, open: Arc::default() }
     }
 
-    /// One more, in place of an older one where there are enough.
+    /// Adds a socket, and closes an older one if there are too many.
     pub fn enter(&self, address: IpAddr) -> UnauthenticatedSocket {
         let address = network_of(address);
         let mut open = lock(&self.open);
@@ -144,7 +144,7 @@ impl Open {
 }
 
 impl UnauthenticatedSocket {
-    /// Waits until a newer socket takes its place.
+    /// Waits until a newer socket replaces it.
     pub async fn displaced(&self) {
         self.displaced.cancelled().await;
     }

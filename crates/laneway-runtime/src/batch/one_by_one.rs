@@ -13,7 +13,6 @@ use laneway_core::{
 use laneway_store::{Loaded, Store, StoreError};
 
 use super::kept::Kept;
-use super::priors::look_up_priors;
 use super::{Batch, Committed, Driver, write};
 
 impl Driver {
@@ -124,36 +123,45 @@ impl Driver {
             Command::Finish(fence, outcome) => {
                 let reply = self.commit_alone(now, Command::Finish(fence, outcome), committed)?;
                 let Reply::Rejected(rejection) = &reply else { return Ok(reply) };
-                // The run has ended, whatever it said: an attempt that stayed open would hold its gates for nothing.
+                // The attempt has ended, whatever it reported: an open attempt would keep its slots.
                 let failure = result_rejected(rejection);
                 self.commit_alone(now, Command::Finish(fence, Outcome::Failed(failure)), committed)
             }
-            Command::Worker(WorkerCommand::Message(word)) => {
-                let reply =
-                    self.commit_alone(now, Command::Worker(WorkerCommand::Message(word.clone())), committed)?;
-                match (&reply, word.said) {
+            Command::Worker(WorkerCommand::Message(message)) => {
+                let reply = self.commit_alone(
+                    now,
+                    Command::Worker(WorkerCommand::Message(message.clone())),
+                    committed,
+                )?;
+                match (&reply, message.said) {
                     (Reply::Rejected(rejection), WorkerReport::Ended { task, stored, .. }) => {
                         let outcome = Outcome::Failed(result_rejected(rejection));
                         let said = WorkerReport::Ended { task, outcome, stored };
-                        let word = WorkerMessage { connection: word.connection, said };
+                        let message = WorkerMessage { connection: message.connection, said };
                         self.commit_alone(
                             now,
-                            Command::Worker(WorkerCommand::Message(Box::new(word))),
+                            Command::Worker(WorkerCommand::Message(Box::new(message))),
                             committed,
                         )
                     }
                     _ => Ok(reply),
                 }
             }
-            Command::Lease(LeaseCommand::Message(word)) => {
-                let reply =
-                    self.commit_alone(now, Command::Lease(LeaseCommand::Message(word.clone())), committed)?;
-                match (&reply, &word.said) {
+            Command::Lease(LeaseCommand::Message(message)) => {
+                let reply = self.commit_alone(
+                    now,
+                    Command::Lease(LeaseCommand::Message(message.clone())),
+                    committed,
+                )?;
+                match (&reply, &message.said) {
                     (Reply::Rejected(rejection), LeaseUpdate::Ended(_)) => {
                         let said = LeaseUpdate::Ended(Outcome::Failed(result_rejected(rejection)));
                         self.commit_alone(
                             now,
-                            Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage { said, ..*word }))),
+                            Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage {
+                                said,
+                                ..*message
+                            }))),
                             committed,
                         )
                     }
@@ -172,7 +180,7 @@ impl Driver {
     ) -> Result<Reply, StoreError> {
         let mut effects = Effects::default();
         let mut alone = VecDeque::from([command]);
-        look_up_priors(self.store.as_mut(), &mut alone)?;
+        self.look_up(&mut alone)?;
         let taken = Vec::from(alone);
         let command = taken[0].clone();
         let reply = self.engine.apply(now, command, &mut effects);

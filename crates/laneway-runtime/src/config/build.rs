@@ -1,4 +1,4 @@
-//! Makes a typed configuration of the merged tree: every key, its type, its range, and what must fit together.
+//! Builds the typed configuration from the merged tree: every key, its type, its range, and rules between keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -31,9 +31,9 @@ use super::{
     TlsConfig, chat, dialects, webhooks, workers,
 };
 
-/// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
+/// Most waiting jobs that a limit may allow: ten times as many as the benchmarks use.
 pub const QUEUED_MAX: u32 = 10_000_000;
-/// Most attempts a cap may let run.
+/// Most running attempts that a limit may allow.
 pub const RUNNING_MAX: u32 = 1_000_000;
 /// Most nodes a cap may let a run have: a run is admitted and canceled in one commit.
 const RUN_NODES_MAX: u32 = 10_000;
@@ -49,7 +49,7 @@ const STREAMS_MAX: u32 = 100_000;
 const CONNECTIONS_MIN: u32 = 4;
 /// Longest length of time: ten years. Everything beyond is a slip of the pen.
 pub const SPAN_MAX: Span = Span::hours(24 * 3_650);
-/// Shortest lease, and shortest time to say a word: less than a slow network's round trip only loses work.
+/// Shortest lease and acknowledgement timeout: less than a round trip of a slow network only loses work.
 const SECOND: Span = Span::secs(1);
 const MILLISECOND: Span = Span(1);
 const MIB: u64 = 1 << 20;
@@ -70,7 +70,7 @@ const TARGET_HEADERS_TAKEN: [&str; 9] = [
     "upgrade",
 ];
 
-/// Reads the whole tree, or says everything that is wrong with it.
+/// Reads the whole tree, or returns everything that is wrong with it.
 pub(super) fn build(schema: &Arc<Schema>, tree: &Table, places: Places) -> Result<Config, ConfigErrors> {
     let problems = Problems::new(places);
     let root = Section::new(KeyPath::root(), tree, None, &problems);
@@ -524,7 +524,7 @@ fn target_headers(section: &Section<'_>) -> Vec<(String, Secret)> {
     headers
 }
 
-/// Limits of tenants, what their news is signed with, and when their workers are too full.
+/// The limits of tenants, the secrets of their webhooks, and the thresholds of their workers.
 type Tenants = (BTreeMap<Name, TenantSettings>, BTreeMap<Name, SigningSecrets>, Vec<(Name, TenantPressure)>);
 
 fn tenants(root: &Section<'_>) -> Tenants {

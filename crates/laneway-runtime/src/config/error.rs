@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every problem with its key, its place and its remedy.
+//! Problems of a configuration, each with its key, its place and its remedy.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub enum ConfigErrorKind {
 }
 
 impl ConfigErrorKind {
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             ConfigErrorKind::Invalid => "invalid",

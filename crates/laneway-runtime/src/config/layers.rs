@@ -1,7 +1,7 @@
 //! Where values come from: defaults, file, environment, flags and stored changes, merged into one tree.
 //!
-//! Each layer remembers where each of its keys was written, so that a problem can name the line or the variable. What
-//! the values mean is not known here.
+//! Each layer has the place of each of its keys, so that a problem can name the line or the variable. This file does not
+//! know the meaning of values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,7 +47,7 @@ pub(super) struct Layer {
     pub(super) places: Places,
 }
 
-/// Where keys were written; a key that is not there has its default.
+/// Where keys were written. A key without a place has its default.
 pub(super) type Places = BTreeMap<KeyPath, Place>;
 
 /// Where a key was written.
@@ -162,8 +162,8 @@ impl Layers {
         ConfigErrors::unless_empty(errors, || built)?
     }
 
-    /// The same for the start of a server, whose stored changes may be older than the program or the file: those that
-    /// fit no longer are left out and told, because nobody could remove them from a server that does not start.
+    /// The same for the start of a server, whose stored changes may be older than the program or the file. Changes that are
+    /// no longer valid are left out and returned: a server that does not start could not remove them.
     pub fn resolve_stored(
         &self,
         stored: Option<&Bytes>,
@@ -291,7 +291,7 @@ fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }
 
-/// Turns a parsed file into a plain tree and notes the lines.
+/// Converts a parsed file to a plain tree, with the line of every key.
 struct FileReading<'a> {
     text: &'a str,
     path: Arc<Path>,

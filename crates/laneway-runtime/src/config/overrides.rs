@@ -16,10 +16,10 @@ use super::layers::{Layer, Place};
 use super::path::KeyPath;
 use super::schema::Schema;
 
-/// Keys of a kind that calls may not change: whoever could move a target would be sent its token.
+/// Keys of a kind that calls may not change: a caller that moved a target would receive its token.
 const TARGET_KEYS: [&str; 4] = ["target", "target_headers", "target_token", "target_response_max"];
 
-/// What is said of keys that are read at start.
+/// The message for keys that are read at the start.
 const RESTART: &str =
     "cannot be changed by a call: change it in the file, the environment or the flags, and restart";
 

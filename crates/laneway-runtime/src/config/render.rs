@@ -28,7 +28,7 @@ use super::{
 pub(super) struct Entry {
     pub(super) path: KeyPath,
     pub(super) value: Value,
-    /// True: nobody may see the value.
+    /// True: the value is never shown.
     pub(super) secret: bool,
 }
 

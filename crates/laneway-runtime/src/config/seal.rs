@@ -188,8 +188,8 @@ mod tests {
         assert_eq!(unread, ["desk"]);
         assert!(!String::from_utf8(without.to_vec()).unwrap().contains("token"));
         // A value that was moved to another instance is not read.
-        let moved: Bytes = Arc::from(text.replace("desk", "door").into_bytes());
-        assert_eq!(key.open(&moved).unwrap().1, ["door"]);
+        let moved: Bytes = Arc::from(text.replace("desk", "gate").into_bytes());
+        assert_eq!(key.open(&moved).unwrap().1, ["gate"]);
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;

@@ -32,7 +32,7 @@ struct Run {
     token: CancellationToken,
     started: Mono,
     logs: LogBuffer,
-    words: mpsc::Sender<RunnerMessage>,
+    messages: mpsc::Sender<RunnerMessage>,
     shared: Arc<Shared>,
     handle: Handle,
 }
@@ -41,12 +41,12 @@ impl JobContext {
     pub(crate) fn new(
         work: Work,
         token: CancellationToken,
-        words: mpsc::Sender<RunnerMessage>,
+        messages: mpsc::Sender<RunnerMessage>,
         shared: Arc<Shared>,
         handle: Handle,
     ) -> JobContext {
         let started = shared.clock.now().mono;
-        let run = Run { work, token, started, logs: LogBuffer::default(), words, shared, handle };
+        let run = Run { work, token, started, logs: LogBuffer::default(), messages, shared, handle };
         JobContext { run: Arc::new(run) }
     }
 
@@ -200,8 +200,8 @@ impl JobContext {
     /// Sends what was logged so far to the loop.
     pub(crate) async fn flush_logs(&self) {
         if let Some(command) = self.run.logs.take(self.run.work.fence) {
-            // A loop that has stopped keeps nothing more; there is nobody to tell.
-            drop(self.run.words.send(RunnerMessage { command, reply: None }).await);
+            // A loop that has stopped keeps nothing more; there is no one to inform.
+            drop(self.run.messages.send(RunnerMessage { command, reply: None }).await);
         }
     }
 

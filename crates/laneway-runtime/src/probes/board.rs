@@ -75,7 +75,7 @@ impl LoadBoard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ApiFigures, HostSample};
+    use super::super::{ApiLoad, HostSample};
     use super::*;
 
     fn look(busy: u8, quiet: QuietState) -> Rating {
@@ -88,7 +88,7 @@ mod tests {
             cpu_pressure: None,
             drops_per_second: None,
         };
-        Rating { busy, quiet, host, api: ApiFigures::default() }
+        Rating { busy, quiet, host, api: ApiLoad::default() }
     }
 
     #[test]

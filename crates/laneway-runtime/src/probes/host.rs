@@ -135,7 +135,7 @@ fn parse_loadavg(text: &str) -> Option<f64> {
 /// The share of time in which some task waited, over ten seconds.
 fn parse_pressure(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with("some "))?;
-    let average = line.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?;
+    let average = line.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?;
     average.parse().ok().filter(|average: &f64| average.is_finite() && *average >= 0.0)
 }
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_processor_or_memory_figures_is_not_guessed_for() {
+    fn a_machine_without_processor_or_memory_readings_is_not_guessed() {
         let dir = tempfile::tempdir().unwrap();
         let error = ProcSource::new(dir.path()).sample().unwrap_err();
         assert!(error.to_string().contains("stat"), "{error}");

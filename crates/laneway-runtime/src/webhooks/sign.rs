@@ -1,4 +1,4 @@
-//! Signatures as Standard Webhooks says: who has the secret can tell that a delivery is ours, whole and not old.
+//! Signatures as specified by Standard Webhooks: a receiver that has the secret can verify origin, content and age.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

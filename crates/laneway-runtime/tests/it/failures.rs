@@ -211,12 +211,12 @@ async fn an_attempt_that_is_canceled_in_the_turn_that_opened_it_never_runs() {
         async move { submit(&scheduler, job("other")).await }
     });
     has_entered.await.unwrap();
-    let (placed, canceled, released) = tokio::join!(
+    let (entry, canceled, released) = tokio::join!(
         scheduler.run_here(Name::fixed("here"), handlers, 1),
         scheduler.cancel(None, waits, origin()),
         async { drop(hold) },
     );
-    placed.unwrap();
+    entry.unwrap();
     let () = released;
     canceled.unwrap();
     committing.await.unwrap();

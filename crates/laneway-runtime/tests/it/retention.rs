@@ -89,7 +89,7 @@ async fn a_job_whose_news_is_still_owed_is_kept_until_it_is_told() {
     scheduler.wait(owing).await.unwrap();
     pass(&scheduler, &clock, Span::mins(20)).await;
     assert_eq!(state(&scheduler, owing).await, Some(JobState::Succeeded));
-    let mut news = scheduler.take_news().unwrap();
+    let mut news = scheduler.take_deliveries().unwrap();
     let told = news.recv().await.unwrap();
     let outcome = laneway_core::TryOutcome::Answered(200);
     let command = Command::Delivery(DeliveryCommand::Tried {

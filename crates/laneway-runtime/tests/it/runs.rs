@@ -8,7 +8,7 @@ use laneway_core::{
     Span,
 };
 use laneway_runtime::store::RunFilter;
-use laneway_runtime::{Handlers, JobContext, Offered, Place, Retried, RunView, Scheduler};
+use laneway_runtime::{Executor, Handlers, JobContext, Offered, Retried, RunView, Scheduler};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -229,7 +229,7 @@ struct Elsewhere {
     answers: mpsc::Sender<(Fence, Name, NextAnswer)>,
 }
 
-impl Place for Elsewhere {
+impl Executor for Elsewhere {
     fn offer(&self, offered: Vec<Offered>) {
         offered.into_iter().for_each(|offered| self.offers.try_send(offered).unwrap());
     }

@@ -66,7 +66,7 @@ async fn rejection_of(response: Response) -> Failure {
     let asked = retry_after(response.headers());
     let retry_after =
         response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(printable);
-    // A body that breaks off tells nothing that the status does not tell.
+    // A body that breaks off adds nothing to the status.
     let body = match read_body(response, ERROR_BODY_MAX).await {
         Ok(Body::Whole(body) | Body::Cut(body)) => printable(&String::from_utf8_lossy(&body)),
         Err(_) => String::new(),
@@ -124,9 +124,9 @@ pub enum Body {
 pub async fn read_body(mut response: Response, max: usize) -> Result<Body, reqwest::Error> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
-        let room = max - body.len();
-        if chunk.len() > room {
-            body.extend_from_slice(&chunk[..room]);
+        let left = max - body.len();
+        if chunk.len() > left {
+            body.extend_from_slice(&chunk[..left]);
             return Ok(Body::Cut(body));
         }
         body.extend_from_slice(&chunk);
