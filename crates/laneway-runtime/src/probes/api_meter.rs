@@ -177,7 +177,7 @@ mod tests {
         (0..6).for_each(|_| meter.record(200, 1_048_576));
         let load = meter.load();
         assert!((load.p95_ms - 1_048.576).abs() < 0.001, "{load:?}");
-        assert!((gauges.per_second - 100.0 / 60.0).abs() < 0.001);
+        assert!((load.per_second - 100.0 / 60.0).abs() < 0.001);
         clock.advance(Span::secs(55));
         assert!(meter.load().p95_ms > 1_000.0);
         clock.advance(Span::secs(5));

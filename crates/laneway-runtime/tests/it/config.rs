@@ -1,4 +1,4 @@
-//! Configurations as users write them: files, environment, flags; what comes out, and what is said about mistakes.
+//! Configurations as users write them: files, environment, flags; the result, and the problems.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ impl Given {
             .unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    /// What is said about the mistakes in it, without the directory.
+    /// The text of every problem, without the directory.
     fn problems(&self, expected: Expect) {
         let errors =
             self.layers().and_then(|layers| layers.resolve(&Overrides::none())).expect_err("mistakes");
@@ -161,7 +161,7 @@ fn a_new_lane_starts_from_the_reference_not_from_main() {
 }
 
 #[test]
-fn schedules_can_be_told_not_to_try_again() {
+fn schedules_can_have_no_retries() {
     let config =
         Given::file("[schedules]\nzone = \"America/Toronto\"\n[schedules.retry]\nretries_max = 0\n").config();
     let schedules = &config.settings().schedules;
@@ -170,7 +170,7 @@ fn schedules_can_be_told_not_to_try_again() {
 }
 
 #[test]
-fn words_and_units_mean_what_they_say() {
+fn names_and_units_are_parsed() {
     let config = Given::file(
         "[limits]\nqueue_timeout = \"1h30m\"\nstorage_low = \"2GiB\"\n[log]\nformat = \"json\"\n\
          [retry]\nretries_max = 0\nbackoff = { base = \"200ms\", factor = 1, max = \"5s\", jitter = \"10%\" }\n\
@@ -196,11 +196,11 @@ fn words_and_units_mean_what_they_say() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_with_place_and_remedy() {
+fn all_mistakes_are_reported_at_once_with_place_and_remedy() {
     Given::file(
         "[server]\nlisten = \"localhost\"\nbody_max = 1000\n\n[limts]\nlease = \"30s\"\n\n\
          [lanes.main]\nruning_max = 3\nrunning_max = 0\norder = \"random\"\naging_step = 60\n\n\
-         [lanes.\"two words\"]\n\n[retry]\nbackoff = \"fast\"\n\n[kinds.a]\ntarget = \"ftp://x/\"\ntimeout = \"soon\"\n",
+         [lanes.\"two parts\"]\n\n[retry]\nbackoff = \"fast\"\n\n[kinds.a]\ntarget = \"ftp://x/\"\ntimeout = \"soon\"\n",
     )
     .variable("LANEWAY_LIMITS__QUEUED_MAX", "-1")
     .variable("LANEWAY_LOG__FORMATT", "json")
@@ -210,7 +210,7 @@ fn all_mistakes_are_told_at_once_with_place_and_remedy() {
         environment LANEWAY_LOG__FORMATT: log.formatt: unknown key; did you mean `format`?
         environment LANEWAY_LIMITS__QUEUED_MAX: limits.queued_max: is -1; write a whole number from 0 to 10000000
         laneway.toml:17: retry.backoff: is "fast"; write "standard" or "cron"
-        laneway.toml:14: lanes."two words": is no name here; use letters, digits and . _ : - only
+        laneway.toml:14: lanes."two parts": is no name here; use letters, digits and . _ : - only
         laneway.toml:10: lanes.main.running_max: is 0; write a whole number from 1 to 1000000
         laneway.toml:11: lanes.main.order: is "random"; write "fair" or "priority"
         laneway.toml:12: lanes.main.aging_step: is 60; write a length of time from "1ms" to "3650d", such as "30s", "1h30m" or "500ms"
@@ -249,7 +249,7 @@ fn tls_needs_both_halves() {
 }
 
 #[test]
-fn files_that_are_not_toml_are_told_by_line() {
+fn files_that_are_not_toml_are_reported_by_line() {
     Given::file("[server]\nlisten = \n\n[log\nformat = \"json\"\n").problems(expect![[r#"
         laneway.toml:4: not TOML: unclosed table, expected `]`
         laneway.toml:2: not TOML: string values must be quoted, expected literal string
@@ -488,7 +488,7 @@ fn a_start_leaves_out_stored_changes_that_fit_no_longer() {
 }
 
 #[test]
-fn differences_are_told_key_by_key_without_secrets() {
+fn differences_are_listed_key_by_key_without_secrets() {
     let with = |token: &str, max: u32| {
         Given::file(&format!(
             "[server]\nlisten = \"127.0.0.1:{max}\"\n[lanes.main]\nrunning_max = {max}\n\

@@ -75,7 +75,7 @@ impl World {
         self.scheduler.stats(None).await.expect("runs")
     }
 
-    /// The kinds that somebody runs.
+    /// The kinds that are offered.
     async fn offered(&self) -> Vec<Name> {
         let offers = self.scheduler.offers().await.expect("runs");
         offers.into_iter().flat_map(|offer| offer.kinds).collect()
@@ -196,7 +196,7 @@ async fn a_bad_call_changes_nothing() {
     assert_eq!(world.settings().await.lanes.len(), builtin_lanes());
 }
 
-/// How many lanes are there before anybody makes one.
+/// The number of built-in lanes.
 fn builtin_lanes() -> usize {
     Config::builtin(&Schema::native()).settings().lanes.len()
 }
@@ -241,7 +241,7 @@ async fn a_caller_that_goes_away_leaves_no_half_change() {
 async fn a_lane_can_be_removed_only_when_empty_and_only_known_from_calls() {
     let world = World::start("[lanes.fixed]\n");
     world.patch(json!({"lanes": {"bulk": {"running_max": 2}}})).await.unwrap();
-    let job = world.submit("nobody", "bulk").await;
+    let job = world.submit("unserved", "bulk").await;
     assert_eq!(world.stats().await.queued, 1);
 
     let errors = world.patch(json!({"lanes": {"bulk": null}})).await.unwrap_err();
@@ -287,7 +287,7 @@ async fn a_reload_names_what_calls_keep_from_holding() {
     assert_eq!(shadowed, ["lanes.main.running_max: 10 -> 12"]);
     assert!(done.changed.iter().all(|change| change.key.to_string() == "lanes.main.queued_max"));
     assert_eq!(world.running_max().await, [30, 30]);
-    assert!(world.live.reload().await.unwrap().shadowed.is_empty(), "told once");
+    assert!(world.live.reload().await.unwrap().shadowed.is_empty(), "listed once");
 }
 
 #[tokio::test]
@@ -307,7 +307,7 @@ async fn a_bad_file_keeps_the_old_values() {
     assert_eq!(world.live.reload().await.unwrap_err().kind(), ConfigErrorKind::Unreadable);
     assert_eq!(world.running_max().await, [10, 10]);
 
-    world.submit("nobody", "bulk").await;
+    world.submit("unserved", "bulk").await;
     world.write("[lanes.main]\nrunning_max = 12\n");
     assert_eq!(world.live.reload().await.unwrap_err().kind(), ConfigErrorKind::Conflict);
     assert_eq!(world.running_max().await, [10, 10]);
@@ -445,7 +445,7 @@ async fn until(world: &World, holds: impl Fn(&Stats) -> bool) {
     .await;
 }
 
-/// Answers every call with its path, and tells path and job.
+/// Answers every call with its path, and sends path and job to the test.
 async fn serve_targets(seen: mpsc::Sender<String>) -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::house::{TestStore, job_once, origin, start, start_with, submit};
+use crate::harness::{TestStore, job_once, origin, start, start_with, submit};
 
 /// Everything that was written, by whatever test of this process.
 #[derive(Clone, Default)]
@@ -43,7 +43,7 @@ impl<'a> MakeWriter<'a> for Paper {
 static PAPER: LazyLock<Paper> = LazyLock::new(|| {
     let paper = Paper::default();
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(paper.clone()).finish();
-    tracing::subscriber::set_global_default(subscriber).expect("nobody else listens");
+    tracing::subscriber::set_global_default(subscriber).expect("this is the only subscriber");
     paper
 });
 
@@ -74,7 +74,7 @@ async fn every_step_of_a_job_is_one_line_with_its_fields() {
     scheduler.wait(done).await.unwrap();
     let failed = submit(&scheduler, job_once("fail")).await;
     scheduler.wait(failed).await.unwrap();
-    let canceled = submit(&scheduler, job_once("nobody")).await;
+    let canceled = submit(&scheduler, job_once("unserved")).await;
     scheduler.cancel(None, canceled, origin()).await.unwrap();
     assert_eq!(about(done), ["job submitted", "job dispatched", "job completed"]);
     assert_eq!(about(failed), ["job submitted", "job dispatched", "job failed"]);
@@ -124,12 +124,12 @@ async fn a_webhooks_outcome_is_one_line_without_secrets() {
     let url = "https://user:pw@hooks.example/done?token=hush#part";
     submission.spec.callback = Some(Callback { url: url.into(), format: Name::fixed("unheard") });
     let job = submit(&scheduler, submission).await;
-    let told = async {
+    let tried = async {
         while scheduler.stats(None).await.unwrap().deliveries.tries == 0 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), tried).await.unwrap();
     let lines = lines();
     let line = lines
         .iter()
