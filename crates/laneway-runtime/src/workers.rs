@@ -293,9 +293,12 @@ impl WorkerLink {
     }
 
     /// Sends a report of the worker. The reply means that its effects are durable.
-    pub fn report(&self, said: WorkerReport) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
+    pub fn report(
+        &self,
+        report: WorkerReport,
+    ) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
         let scheduler = self.scheduler.clone();
-        let message = WorkerMessage { connection: self.connection, said };
+        let message = WorkerMessage { connection: self.connection, report };
         async move { scheduler.send(Command::Worker(WorkerCommand::Message(Box::new(message)))).await }
     }
 

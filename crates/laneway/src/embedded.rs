@@ -223,7 +223,7 @@ impl Embedded {
         let local_slots = config.local_slots;
         if let Some(sealed) = sealed {
             let (settings, detail) = (config.settings().clone(), "instances: stored tokens were encrypted");
-            scheduler.configure(settings, Some(sealed), detail, Origin::house("config")).await?;
+            scheduler.configure(settings, Some(sealed), detail, Origin::server("config")).await?;
         }
         let schema = layers.schema().clone();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());

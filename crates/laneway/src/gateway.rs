@@ -43,7 +43,7 @@ pub use handle::{Gateway, Halted, Messages, PENDING_MAX, Ticket};
 pub use laneway_compat::agent_turn::{asks_for_silence, cron_session};
 pub use laneway_compat::outbound::Outbound;
 pub use laneway_core::{
-    DropPolicy, FiringLogEntry, RunStatus, ScheduleId, Session, SessionMode, Timing, Wall,
+    DropPolicy, FiringLogEntry, FiringStatus, ScheduleId, Session, SessionMode, Timing, Wall,
 };
 pub use laneway_runtime::SessionsReset;
 pub use merge::{MEDIA_WINDOW, Merged, inbound_window, merge_texts};

@@ -115,7 +115,7 @@ impl World {
     /// Creates a token without the API.
     pub async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
         let (record, text) = mint(tenant.map(Name::fixed), role, "", START.wall, None).unwrap();
-        self.scheduler.put_token(record, Origin::house("test")).await.unwrap();
+        self.scheduler.put_token(record, Origin::server("test")).await.unwrap();
         text
     }
 
@@ -167,7 +167,7 @@ impl World {
             tabs: Some(tabs.iter().map(|tab| (*tab).to_owned()).collect()),
             ..Default::default()
         };
-        instances::put(&self.live, Name::fixed(id), patch, Origin::house("test")).await.unwrap();
+        instances::put(&self.live, Name::fixed(id), patch, Origin::server("test")).await.unwrap();
     }
 
     /// Advances the clock and handles everything that becomes due.
@@ -187,7 +187,7 @@ impl World {
 
     /// Changes the configuration without the API.
     pub async fn configure(&self, patch: Value) {
-        self.live.patch(patch, Origin::house("test")).await.unwrap();
+        self.live.patch(patch, Origin::server("test")).await.unwrap();
     }
 }
 

@@ -133,11 +133,11 @@ impl Driver {
                     Command::Worker(WorkerCommand::Message(message.clone())),
                     committed,
                 )?;
-                match (&reply, message.said) {
+                match (&reply, message.report) {
                     (Reply::Rejected(rejection), WorkerReport::Ended { task, stored, .. }) => {
                         let outcome = Outcome::Failed(result_rejected(rejection));
-                        let said = WorkerReport::Ended { task, outcome, stored };
-                        let message = WorkerMessage { connection: message.connection, said };
+                        let report = WorkerReport::Ended { task, outcome, stored };
+                        let message = WorkerMessage { connection: message.connection, report };
                         self.commit_alone(
                             now,
                             Command::Worker(WorkerCommand::Message(Box::new(message))),
@@ -153,13 +153,13 @@ impl Driver {
                     Command::Lease(LeaseCommand::Message(message.clone())),
                     committed,
                 )?;
-                match (&reply, &message.said) {
+                match (&reply, &message.update) {
                     (Reply::Rejected(rejection), LeaseUpdate::Ended(_)) => {
-                        let said = LeaseUpdate::Ended(Outcome::Failed(result_rejected(rejection)));
+                        let update = LeaseUpdate::Ended(Outcome::Failed(result_rejected(rejection)));
                         self.commit_alone(
                             now,
                             Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage {
-                                said,
+                                update,
                                 ..*message
                             }))),
                             committed,
@@ -223,7 +223,7 @@ pub(super) fn load_engine(
     store.load(&mut |loaded| match loaded {
         Loaded::Lane(lane) => recovery.lane(lane),
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),
-        Loaded::Run(run) => recovery.run_log(*run),
+        Loaded::FiringLogEntry(run) => recovery.firing_log_entry(*run),
         Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),

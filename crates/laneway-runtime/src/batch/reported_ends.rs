@@ -25,7 +25,7 @@ pub(super) fn look_up_ends<'a>(
             tracing::warn!(%error, "the end of an attempt cannot be looked up");
             None
         });
-        if let WorkerReport::Ended { stored, .. } = &mut message.said {
+        if let WorkerReport::Ended { stored, .. } = &mut message.report {
             *stored = end;
         }
     }

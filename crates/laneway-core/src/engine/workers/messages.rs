@@ -31,7 +31,7 @@ impl Engine {
         word: WorkerMessage,
         effects: &mut Effects,
     ) -> Reply {
-        let WorkerMessage { connection, said } = word;
+        let WorkerMessage { connection, report: said } = word;
         let known = self.workers.pool.connections.get(&connection).copied();
         let Some(worker) = known else { return Reply::Stale };
         match said {
@@ -55,7 +55,7 @@ impl Engine {
     /// The tenant, the worker and the task of a report on the end of a task that the engine does not know. The caller looks
     /// up in the store how that attempt ended, and fills in `stored` of the report.
     pub fn unknown_task(&self, message: &WorkerMessage) -> Option<(&Name, &Name, Task)> {
-        let WorkerReport::Ended { task, .. } = message.said else { return None };
+        let WorkerReport::Ended { task, .. } = message.report else { return None };
         let worker = *self.workers.pool.connections.get(&message.connection)?;
         match self.find_task(worker, task) {
             Ok(_) | Err(Reply::Gap) => None,
