@@ -36,7 +36,7 @@ pub struct Outbound {
     /// Whom it goes to there.
     #[serde(default)]
     pub to: String,
-    /// What is said. Empty: nothing; signs such as a typing mark are cleared.
+    /// The text. Empty: there is none, and indicators such as "typing" are cleared.
     #[serde(default)]
     pub content: String,
     /// How the run ended: `ok` or `cancelled`. `rejected`: there was a message, and it cannot go out; `error` says why.

@@ -1,4 +1,4 @@
-//! What runs made on workers: how it is named, and how a part of it is asked of the worker that has it.
+//! Artifacts on workers: their names, and requests for parts of them.
 //!
 //! Artifacts are lines of their job's log, so that they live as long as it does. Their data stays on the worker: a part is
 //! requested over the worker's connection, and the caller is informed when that connection is gone.
@@ -52,7 +52,7 @@ pub struct PartOrder {
     pub offset: u64,
     /// Most bytes of the part.
     pub limit: u32,
-    /// Who waits for it. Dropped with the connection.
+    /// The caller that waits for it. Dropped with the connection.
     pub answer: oneshot::Sender<Result<Part, PartTrouble>>,
 }
 

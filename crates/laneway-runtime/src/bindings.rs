@@ -64,7 +64,8 @@ fn is_called(member: &MemberOf) -> bool {
     member.chain.as_ref().is_some_and(Chain::is_called)
 }
 
-/// What a call brings goes over what the node has: its fields win. A payload that is no object gives way to it.
+/// Merges the payload of a call over that of the node: the fields of the call win. A payload that is not an object is
+/// replaced.
 fn lay_over(payload: &[u8], brought: &[u8]) -> Result<Bytes, String> {
     let Ok(brought) = serde_json::from_slice::<Map<String, Value>>(brought) else {
         return Err("what its call brings along is no JSON object".into());
@@ -120,7 +121,7 @@ impl Composer<'_> {
         Ok(Ok(payload))
     }
 
-    /// What a binding brings; `None`: its source is not there.
+    /// The value of a binding; `None`: its source does not exist.
     fn source(&mut self, binding: &Binding) -> Result<Result<Option<Value>, Clash>, StoreError> {
         let Some(seq) = self.run.seq_of(&binding.from) else { return Ok(Ok(None)) };
         if let Some(pointer) = binding.source.strip_prefix("/results") {

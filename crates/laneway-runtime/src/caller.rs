@@ -14,7 +14,7 @@ use crate::scheduler::TokenTable;
 pub struct Caller {
     /// A token's id, a certificate's identity, or `open`.
     pub actor: Name,
-    /// What the caller may do.
+    /// Its role.
     pub role: Role,
     /// The tenant it is bound to. `None`: server-wide.
     pub bound: Option<Name>,

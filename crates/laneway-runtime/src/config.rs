@@ -1,10 +1,10 @@
 //! The configuration: how settings are written, where they come from, and what they mean.
 //!
 //! Order, weakest first: the embedded `config.default.toml` (it is also the reference), the file, the environment
-//! (`LANEWAY_SECTION__KEY`), the flags, and last what API calls changed and the store keeps. All of it is merged into
+//! (`LANEWAY_SECTION__KEY`), the flags, and last the changes by API calls in the store. All of it is merged into
 //! one tree, checked once as a whole, and becomes a typed [`Config`]; every problem is reported, not only the first.
-//! What the values do is not decided here: limits are `laneway_core::Settings`, and changing a configuration while the
-//! server runs is the work of `live_config.rs`.
+//! The effects of the values are elsewhere: limits are `laneway_core::Settings`, and `live_config.rs` changes a
+//! configuration while the server runs.
 //!
 //! Only [`Schema::lane_environment`] reads the environment; the binary passes it to everything else.
 
@@ -56,7 +56,7 @@ pub use units::{format_size, format_span, parse_size, parse_span};
 use build::Entries;
 use layers::Places;
 
-/// What is watched about the data directory.
+/// The limits of the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
     /// Free bytes below which nothing is admitted and nothing starts.
@@ -72,11 +72,11 @@ pub struct StorageConfig {
 pub struct Config {
     /// Where and how the server listens and stores.
     pub server: ServerConfig,
-    /// What the server says of itself.
+    /// The log.
     pub log: LogConfig,
     /// How many local handlers run at once.
     pub local_slots: u32,
-    /// What is watched about the data directory.
+    /// The limits of the data directory.
     pub storage: StorageConfig,
     /// Kinds whose jobs are forwarded by HTTP.
     pub targets: BTreeMap<Name, Target>,
@@ -131,7 +131,7 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
 }
 
-/// What the server says of itself.
+/// The log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// How lines look.
@@ -160,9 +160,9 @@ pub struct WebhookConfig {
     pub timeout: Duration,
     /// Hosts that may be called although their addresses are not public.
     pub allow_hosts: Vec<String>,
-    /// What deliveries are signed with where their tenant has no secrets of its own.
+    /// The secrets for webhooks of tenants without secrets of their own.
     pub secrets: SigningSecrets,
-    /// What deliveries of a tenant are signed with.
+    /// The secrets of tenants.
     pub tenant_secrets: BTreeMap<Name, SigningSecrets>,
 }
 
@@ -193,7 +193,7 @@ pub struct StreamsConfig {
     pub per_token_max: u32,
 }
 
-/// What deliveries are signed with; all of them sign.
+/// The secrets that sign webhooks; all of them sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SigningSecrets {
     /// The secret in force.
@@ -210,7 +210,7 @@ impl SigningSecrets {
 }
 
 impl WebhookConfig {
-    /// What deliveries of `tenant` are signed with.
+    /// The secrets of `tenant`.
     pub fn secrets_of(&self, tenant: &Name) -> &SigningSecrets {
         self.tenant_secrets.get(tenant).unwrap_or(&self.secrets)
     }
@@ -263,7 +263,7 @@ impl Config {
         self.schema.dialect_jobs()
     }
 
-    /// What the engine holds.
+    /// The settings of the engine.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

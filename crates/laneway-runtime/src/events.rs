@@ -1,4 +1,4 @@
-//! What happens, numbered, for everybody who listens: live, and from any number on.
+//! The event bus: numbered events for listeners, live and from any number on.
 //!
 //! The loop publishes once for each commit. An event goes to the topics that ask for it (`events/topics.rs`): listeners of
 //! equal interest share a topic, its recent events and the frames that are made of them, and listeners of other topics
@@ -64,7 +64,7 @@ struct Counts {
     woken: AtomicU64,
 }
 
-/// What listeners cost so far.
+/// The cost of listeners so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
     /// How many frames were made of events.
@@ -136,7 +136,7 @@ impl EventRef {
     }
 }
 
-/// What a listener hears.
+/// An item for a listener.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// Something happened.
@@ -154,7 +154,7 @@ pub enum Item {
     },
 }
 
-/// What a listener that takes many items at once hears.
+/// The items for a listener that takes many at once.
 #[derive(Clone, Debug)]
 pub enum Frames {
     /// Frames, one after the other.
@@ -172,7 +172,7 @@ pub enum Frames {
 pub struct Progress {
     /// The job.
     pub job: JobId,
-    /// Whose job it is.
+    /// The tenant of the job.
     pub tenant: Name,
     /// The attempt that says so.
     pub attempt: u32,
@@ -180,7 +180,7 @@ pub struct Progress {
     pub stage: Option<Box<str>>,
     /// From 0 to 1.
     pub fraction: f64,
-    /// What it says, bounded.
+    /// The message, bounded.
     pub message: Box<str>,
     /// Metrics of its own, by name: the latest value of each, bounded.
     pub metrics: BTreeMap<Box<str>, f64>,
@@ -244,7 +244,7 @@ impl EventBus {
         self.shared.board().listeners()
     }
 
-    /// What listeners cost so far.
+    /// The cost of listeners so far.
     pub fn listener_counts(&self) -> ListenerCounts {
         let Counts { encoded, delivered, woken } = &*self.shared.counts;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -392,7 +392,7 @@ impl Subscription {
         self.after
     }
 
-    /// Was it live, and has only the store what comes next?
+    /// True when the listener was live and the next events are only in the store.
     fn is_behind(&self) -> bool {
         self.was_live && !self.bus.shared.board().reaches(self.after)
     }
@@ -421,7 +421,7 @@ impl Subscription {
         }
     }
 
-    /// Was this item given already, when what is older than the topic was read?
+    /// True when the item was delivered already, with the events that are older than the topic.
     fn is_known(&self, item: &Item) -> bool {
         matches!(item, Item::Event(event) if event.number <= self.after)
     }

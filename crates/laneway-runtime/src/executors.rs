@@ -54,9 +54,9 @@ pub struct Offered {
 pub struct Work {
     /// The job as stored.
     pub row: Box<JobRow>,
-    /// What the job was submitted with.
+    /// The payload of the job.
     pub payload: Bytes,
-    /// What the jobs that were merged into it were submitted with, in the order in which they came.
+    /// The payloads of the jobs that were merged into it, in the order of their submission.
     pub merged: Vec<Bytes>,
     /// The fence of every report on the attempt.
     pub fence: Fence,

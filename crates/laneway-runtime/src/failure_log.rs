@@ -56,7 +56,7 @@ impl FailureLog {
     }
 }
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sort {
     /// The job has failed.
@@ -78,7 +78,7 @@ impl Sort {
     }
 }
 
-/// What the changes of a turn hold about a job that failed.
+/// The changes of a batch about a job that failed.
 #[derive(Default)]
 struct Found<'a> {
     error: Option<&'a Failure>,

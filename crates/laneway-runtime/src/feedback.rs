@@ -1,4 +1,4 @@
-//! What a run says of itself beside how far it is: pieces of what it writes, and changes to what it has so far.
+//! Feedback of a running attempt besides its progress: pieces of its output, and changes to its partial result.
 //!
 //! It is sent to listeners and never stored: durable data is in the job's log and in its result. Every piece and every
 //! change of one attempt has a number of its own, 1, 2, 3, …, so that a listener sees what it missed.
@@ -28,13 +28,13 @@ pub fn report_line(report: &Value) -> String {
     serde_json::json!({"left_out_bytes": line.len()}).to_string()
 }
 
-/// What the runs of a job reported beside text: metrics and metadata, merged over the lines of one attempt.
+/// The metrics and metadata that attempts of a job reported, merged over the lines of one attempt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reported {
     attempt: u32,
     /// The latest value of each metric.
     pub metrics: Map<String, Value>,
-    /// What else was reported: a later value replaces an earlier one, `null` removes it.
+    /// Metadata: a later value replaces an earlier one, `null` removes it.
     pub metadata: Map<String, Value>,
 }
 
@@ -57,12 +57,12 @@ impl Reported {
     }
 }
 
-/// What a run says at once.
+/// One report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feedback {
     /// The job.
     pub job: JobId,
-    /// Whose job it is.
+    /// The tenant of the job.
     pub tenant: Name,
     /// The attempt that says so.
     pub attempt: u32,
@@ -83,7 +83,7 @@ pub struct Piece {
     pub channel: &'static str,
     /// The text, or bytes in base64.
     pub body: Body,
-    /// What the body is.
+    /// The type of the body.
     pub mime_type: Option<Box<str>>,
     /// Further data of it, as JSON.
     pub metadata: Option<Value>,
@@ -91,7 +91,7 @@ pub struct Piece {
     pub is_cut: bool,
 }
 
-/// What a piece holds.
+/// The content of a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// Text.
@@ -111,7 +111,7 @@ impl Default for Body {
 pub struct Change {
     /// Where: a JSON pointer.
     pub path: String,
-    /// What is there now. `None`: nothing any more.
+    /// The new value. `None`: it was removed.
     pub value: Option<Value>,
 }
 

@@ -1,8 +1,8 @@
 //! The configuration while the server runs: API calls, file changes and SIGHUP change it, all or nothing.
 //!
-//! A change is merged, checked as a whole, handed to the engine (which makes it durable), and only then seen by others.
-//! A change that fails in any of these steps changes nothing. What keys there are and what they mean is the business of
-//! `config.rs`; how a file change is noticed is in `live_config/watch.rs`.
+//! A change is merged, checked as a whole, sent to the engine (which makes it durable), and only then published. A change
+//! that fails in any of these steps changes nothing. The keys and their meaning are in `config.rs`, the watch on the file is
+//! in `live_config/watch.rs`.
 
 mod watch;
 
@@ -24,7 +24,7 @@ use crate::scheduler::Scheduler;
 
 pub use watch::{ConfigWatch, WatchError};
 
-/// Longest list of changes that is kept in the audit list, in bytes.
+/// Longest list of changes in the audit log, in bytes.
 const DETAIL_MAX: usize = 2_048;
 
 /// The handle on the configuration in force; clones share it.
@@ -38,25 +38,25 @@ struct Shared {
     published: latest::Sender<Arc<Config>>,
     /// Held through a whole change, so that changes come one after the other.
     inputs: Mutex<Inputs>,
-    /// What stored secrets are encrypted with; nothing where nothing is kept on disk.
+    /// The key that encrypts stored secrets; unset if nothing is stored on disk.
     key: OnceLock<SecretKey>,
 }
 
-/// What the configuration in force was made of.
+/// The inputs of the configuration in force.
 #[derive(Clone)]
 struct Inputs {
     layers: Layers,
     overrides: Overrides,
 }
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug, Default)]
 pub struct Reloaded {
-    /// What holds from now on.
+    /// Changes that are in force now.
     pub changed: Vec<ChangedKey>,
-    /// What was written in the file but needs a restart to hold.
+    /// Changes in the file that need a restart.
     pub needs_restart: Vec<ChangedKey>,
-    /// What was written in the file but does not hold, because an API call set the same key and lies above it.
+    /// Changes in the file that have no effect, because an API call set the same key.
     pub shadowed: Vec<ChangedKey>,
 }
 
@@ -94,7 +94,7 @@ impl LiveConfig {
         self.shared.inputs.lock().await.layers.file().map(PathBuf::from)
     }
 
-    /// What the configuration would be after `patch`; changes nothing.
+    /// The configuration that would result from `patch`; changes nothing.
     pub async fn preview(&self, patch: &Value) -> Result<Config, ConfigErrors> {
         let inputs = self.shared.inputs.lock().await.clone();
         preview(&inputs.layers, &inputs.overrides, patch)
@@ -210,7 +210,7 @@ impl Shared {
         self.change(&mut inputs, overrides, next, origin).await
     }
 
-    /// What the store keeps of changes: without secrets that can be read.
+    /// The changes as they are stored: with encrypted secrets.
     async fn sealed(&self, stored: Bytes) -> Result<Bytes, ConfigErrors> {
         let Some(key) = self.key.get().cloned() else { return Ok(stored) };
         let sealed = tokio::task::spawn_blocking(move || key.seal(&stored)).await;
@@ -320,7 +320,7 @@ impl Shared {
     }
 }
 
-/// What differs between the layers of before and after a reload, but stays as a call set it in `next`.
+/// The keys that differ between the layers before and after a reload, but that a call set in `next`.
 fn shadowed_keys(before: &Layers, after: &Layers, next: &Config) -> Vec<ChangedKey> {
     let alone = |layers: &Layers| layers.resolve(&Overrides::none()).ok();
     // Layers that are wrong without the calls above them say nothing about single keys.

@@ -69,7 +69,7 @@ struct Registered {
     jobs_now: Family<StateLabel, Gauge>,
     lane_waiting: Family<LaneLabel, Gauge>,
     lane_open: Family<LaneLabel, Gauge>,
-    /// What the engine counts by lane since the start, in the order of [`LANE_COUNTS`].
+    /// Counters of lanes since the start, in the order of [`LANE_COUNTS`].
     lane_counts: [LaneCounter; LANE_COUNTS.len()],
     deliveries: Family<OutcomeLabel, Counter>,
     delivery_tries: Counter,

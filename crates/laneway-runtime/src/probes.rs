@@ -1,8 +1,7 @@
 //! Reads the load of the machine every few seconds and reports it to the engine.
 //!
-//! What is measured comes from a [`LoadSource`], so that tests give their own; how it is rated is in `rating.rs`. A source
-//! that cannot say how busy the machine is is not guessed for: nothing is told, the last reading gets old, and the engine
-//! counts the machine as busy.
+//! The readings come from a [`LoadSource`], so that tests can replace it; `rating.rs` rates them. If a source has no reading,
+//! no report is sent: the last reading gets old, and the engine counts the machine as busy.
 
 mod api_meter;
 mod board;

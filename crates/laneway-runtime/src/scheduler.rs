@@ -46,7 +46,7 @@ pub struct Scheduler {
     pub(crate) runners: Arc<Runners>,
 }
 
-/// What the loop and all handles see.
+/// The state that the loop and all handles share.
 pub(crate) struct Shared {
     pub(crate) events: EventBus,
     pub(crate) metrics: Metrics,
@@ -104,7 +104,7 @@ pub enum WaitError {
     Stopped(#[from] Stopped),
 }
 
-/// What became of a retry by hand.
+/// The result of a manual retry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Retried {
     /// A new job tries it again.
@@ -432,7 +432,7 @@ impl Scheduler {
         self.read(move |reader| reader.job(job)).await?.ok_or(WaitError::NotFound)
     }
 
-    /// What happens, numbered, from any number on.
+    /// The event bus.
     pub fn events(&self) -> &EventBus {
         &self.shared.events
     }

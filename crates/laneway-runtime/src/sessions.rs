@@ -13,13 +13,13 @@ use crate::event_loop::ClientRequest;
 use crate::queries::query;
 use crate::scheduler::{Scheduler, Shared, Stopped};
 
-/// Says how full the context of a session is, by tenant and name: tokens used, and tokens it holds. `None`: not known.
+/// Estimates how full the context of a session is, by tenant and name: tokens used, and its capacity. `None`: unknown.
 pub type TokenEstimate = Arc<dyn Fn(&Name, &Name) -> Option<(u64, u64)> + Send + Sync>;
 
 /// How many sessions are reset at once: their commits share a turn of the loop.
 const RESET_PAGE: usize = 256;
 
-/// What a reset of many sessions ended.
+/// The result of a reset of many sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionsReset {
     /// Sessions that were reset.
@@ -45,7 +45,7 @@ impl Scheduler {
         }
     }
 
-    /// Says how full the context of a session is. Running work goes on; from 60 % on its jobs start one by one.
+    /// Sets how full the context of a session is. Running jobs go on; from 60 % on its jobs start one by one.
     pub async fn report_usage(
         &self,
         tenant: Name,

@@ -31,7 +31,7 @@ const OPENING: &str = "retry: 1000\n\n";
 
 /// Where the events of a stream come from, and how they are written.
 pub trait Source: Send + 'static {
-    /// What the source waits for.
+    /// An item that the source waits for.
     type Item: Send;
 
     /// Waits for the next item. Safe to drop while it waits. After an error the stream ends.
@@ -41,7 +41,7 @@ pub trait Source: Send + 'static {
     fn write(&mut self, item: Self::Item) -> impl Future<Output = Written> + Send;
 }
 
-/// What is sent for an item.
+/// The text for an item.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Written {
     /// Nothing.

@@ -47,7 +47,7 @@ impl StorageProbe {
     }
 }
 
-/// Is storage low now, when it was (or was not) a moment ago? Opens again a quarter above the mark.
+/// True when storage is low, given whether it was low before. It is no longer low a quarter above the limit.
 pub fn is_low(was_low: bool, free: u64, mark: u64) -> bool {
     let opens_at = mark.saturating_add(mark / 4);
     if was_low { free < opens_at } else { free < mark }
@@ -59,7 +59,7 @@ pub fn mark_for(low: u64, log: u64) -> u64 {
 }
 
 /// Keeps the reserve of a data directory: makes it where there is space beyond the mark, and of the size that is set.
-/// Gives what was done, for the log.
+/// Returns what was done, for the log.
 pub fn keep_reserve(dir: &Path, storage: StorageConfig, free: u64) -> io::Result<Option<&'static str>> {
     let path = dir.join(RESERVE);
     let there = std::fs::metadata(&path).ok().map(|found| found.len());

@@ -54,16 +54,16 @@ impl ReadBudget {
 pub struct Arrival {
     /// The client's address.
     pub address: IpAddr,
-    /// What it may send.
+    /// What it may send: its rights.
     pub budget: ReadBudget,
-    /// Whose token or certificate came with its request, if a good one did.
+    /// The owner of a valid token or certificate in its request, if there was one.
     pub shown: Option<Shown>,
 }
 
-/// What a good token or certificate says.
+/// The owner and rights of a valid token or certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// What it may do.
+    /// Its role.
     pub role: Role,
     /// The tenant it is bound to.
     pub tenant: Option<Name>,

@@ -49,11 +49,11 @@ pub enum ToWorker {
     Run(Box<WorkerTask>),
     /// The payload of a bound attempt cannot be read: it must be handed back.
     Unreadable(Task),
-    /// What a bound attempt would get cannot be put together: it has failed.
+    /// The payload of a bound attempt cannot be composed: the attempt has failed.
     Unfit(Task, Box<Failure>),
     /// This attempt must stop.
     Stop(Task),
-    /// What an attempt here called is answered.
+    /// The answer to a call of an attempt of this connection.
     Next {
         /// The attempt that called.
         task: Task,
@@ -308,7 +308,7 @@ impl WorkerLink {
         drop(self.report(WorkerReport::Gone).await);
     }
 
-    /// What a run of this connection says of itself.
+    /// The reporter of an attempt of this connection.
     pub fn run(&self, tenant: Name, bound: &BoundTask) -> WorkerRun {
         let BoundTask { task: _, fence, kind } = bound.clone();
         WorkerRun {
@@ -328,7 +328,7 @@ impl Drop for WorkerLink {
     }
 }
 
-/// What a run reports of how it goes. What is absent stays as it was.
+/// Progress of an attempt. Fields that are absent stay as they were.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report<'a> {
     /// Where in its life it is.

@@ -33,7 +33,7 @@ impl Driver {
         Ok(committed)
     }
 
-    /// Gives the commands of a batch to the engine that replaced the one that had applied it.
+    /// Applies the commands of a batch again, with the engine that replaced the one that had applied it.
     pub(super) fn apply_again(&mut self, batch: Batch) -> Result<Committed, StoreError> {
         let mut committed = Committed::default();
         self.apply_each(batch.now, batch.taken, &mut committed)?;
@@ -200,7 +200,7 @@ impl Driver {
         }
     }
 
-    /// What followed from these commands alone is durable.
+    /// The effects of these commands alone are durable.
     fn settle_alone(&mut self, taken: &[Command], effects: Effects, committed: &mut Committed) {
         let remembered = self.kept.remember(&self.engine, taken);
         let number = self.engine.end_batch();

@@ -1,4 +1,4 @@
-//! What differs between two configurations, key by key.
+//! The differences between two configurations, key by key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,9 +24,9 @@ const RESTART_ONLY: [&[&str]; 7] = [
 pub struct ChangedKey {
     /// The key.
     pub key: KeyPath,
-    /// What it was, as TOML; `***` for a secret. `None`: it was not there.
+    /// The old value, as TOML; `***` for a secret. `None`: there was none.
     pub from: Option<String>,
-    /// What it is, as TOML; `***` for a secret. `None`: it is gone.
+    /// The new value, as TOML; `***` for a secret. `None`: it was removed.
     pub to: Option<String>,
     /// True: the new value holds only after a restart.
     pub needs_restart: bool,
@@ -39,7 +39,7 @@ impl fmt::Display for ChangedKey {
     }
 }
 
-/// What differs between two configurations, key by key. A changed secret is listed without its value.
+/// The differences between two configurations, key by key. A changed secret is listed without its value.
 pub fn changed_keys(from: &Config, to: &Config) -> Vec<ChangedKey> {
     let schema = &to.schema;
     let (from, to) = (by_path(from), by_path(to));

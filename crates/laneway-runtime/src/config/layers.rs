@@ -20,7 +20,7 @@ use super::path::KeyPath;
 use super::schema::Schema;
 use super::{Config, Secret, aliases, build};
 
-/// What every variable of the environment that means a key begins with.
+/// The prefix of environment variables that set a key.
 const ENVIRONMENT_PREFIX: &str = "LANEWAY_";
 /// Separates the parts of a key in a variable's name. Variables without it mean no key.
 const ENVIRONMENT_SEPARATOR: &str = "__";
@@ -196,7 +196,7 @@ impl Layers {
     }
 }
 
-/// What the configuration would be after `patch` over `overrides`; for checks before a change.
+/// The configuration that would result from `patch` over `overrides`; for checks before a change.
 pub fn preview(
     layers: &Layers,
     overrides: &Overrides,

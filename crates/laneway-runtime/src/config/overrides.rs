@@ -1,4 +1,4 @@
-//! What API calls changed: the topmost layer, kept by the store.
+//! Changes by API calls: the topmost layer, kept in the store.
 //!
 //! It holds only what calls may change: limits and policies. Addresses, files, secrets and the targets that get them
 //! stay where only the operator of the machine can write. Instances are put by calls of their own, each as a whole and
@@ -23,7 +23,7 @@ const TARGET_KEYS: [&str; 4] = ["target", "target_headers", "target_token", "tar
 const RESTART: &str =
     "cannot be changed by a call: change it in the file, the environment or the flags, and restart";
 
-/// What API calls changed, as a tree that lies over all other layers.
+/// Changes by API calls, as a tree over all other layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides(Map<String, Value>);
 

@@ -63,7 +63,7 @@ pub enum DialectKey {
         key: &'static str,
         /// The values that it may have.
         range: RangeInclusive<u32>,
-        /// What 0 means, and when a new value holds.
+        /// A rule for special values.
         rule: CountRule,
     },
     /// A text.
@@ -80,7 +80,7 @@ pub enum DialectKey {
     },
 }
 
-/// What is special about a number.
+/// A rule for a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountRule {
     /// 0 stands for the default.

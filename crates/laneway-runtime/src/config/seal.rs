@@ -36,13 +36,13 @@ impl SecretKey {
         SecretKey { path: dir.join(SECRET_KEY), secrets: secrets.collect() }
     }
 
-    /// What the store may keep of these changes: their secrets are encrypted.
+    /// The changes with encrypted secrets, for the store.
     pub fn seal(&self, stored: &Bytes) -> io::Result<Bytes> {
         Ok(self.seal_those(stored, |_| true)?.unwrap_or_else(|| stored.clone()))
     }
 
-    /// What the store may keep of changes that an earlier version stored: secrets that are not encrypted yet are, all others
-    /// stay as they are. `None`: there is nothing to encrypt.
+    /// The changes that an earlier version stored, with the secrets encrypted that are still in plain text. `None`: there are
+    /// none.
     pub fn seal_plain(&self, stored: &Bytes) -> io::Result<Option<Bytes>> {
         self.seal_those(stored, |token| !token.starts_with(PREFIX))
     }

@@ -65,7 +65,7 @@ impl Problems {
 pub struct Section<'a> {
     pub(super) path: KeyPath,
     table: &'a Table,
-    /// Gives what the section itself leaves out.
+    /// The values of keys that the section leaves out.
     base: Option<&'a Table>,
     problems: &'a Problems,
     known: RefCell<Vec<&'static str>>,

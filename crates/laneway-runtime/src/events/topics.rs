@@ -1,4 +1,4 @@
-//! Who listens to what: topics by interest, the index that finds them, and the ring of recent events.
+//! Topics of listeners with equal interest, the index that finds them, and the ring of recent events.
 //!
 //! Listeners of equal interest share a topic. The index finds the topics of an event by its tenant, job, lane and agent, so
 //! that an event costs nothing without a listener, and wakes only listeners that want it. Everything here is short work under
@@ -69,12 +69,12 @@ impl Interest {
         }
     }
 
-    /// What happens to jobs, of one tenant or of all, and that the server stops.
+    /// Events about jobs, of one tenant or of all, and the stop of the server.
     pub fn in_jobs(tenant: Option<Name>, jobs: Jobs) -> Interest {
         Interest { tenant, jobs, others: false, audit: false, progress: false, feedback: false, stop: true }
     }
 
-    /// Is this event of interest?
+    /// True when the event is of interest.
     pub fn matches(&self, event: &Event) -> bool {
         if self.stop && event.kind == EventKind::DrainBegan {
             return true;
@@ -166,7 +166,7 @@ impl Board {
         self.topics.values().map(|known| known.listeners).sum()
     }
 
-    /// Is everything after number `after` in the ring?
+    /// True when every event after number `after` is in the ring.
     pub(super) fn reaches(&self, after: u64) -> bool {
         after >= self.latest || self.first().is_some_and(|first| first <= after + 1)
     }
@@ -314,7 +314,7 @@ impl Board {
         self.pass_on(&feedback.tenant, feedback.job, |interest| interest.feedback, &item);
     }
 
-    /// Gives something that is not kept to the topics that ask for it.
+    /// Adds an item that is not stored to the topics that want it.
     fn pass_on(&self, tenant: &Name, job: JobId, wants: fn(&Interest) -> bool, item: &Item) {
         let len_max = self.log_len_max();
         let of_tenant = self.tenants.get(tenant);
@@ -345,7 +345,7 @@ impl Board {
     }
 }
 
-/// What listeners of equal interest share.
+/// The part that listeners of equal interest share.
 pub(super) struct Topic {
     interest: Interest,
     log: Mutex<Log>,
@@ -362,7 +362,7 @@ pub(super) struct Tip {
 }
 
 impl Tip {
-    /// Is there something at `at`?
+    /// True when there is an item at `at`.
     pub(super) fn is_past(self, at: Option<u64>) -> bool {
         at.is_some_and(|at| self.end > at)
     }

@@ -34,7 +34,7 @@ const MESSAGE_LEN_MAX: usize = 4 << 10;
 /// Longest detail of a failure in bytes; a longer one is left out.
 const DETAIL_LEN_MAX: usize = 64 << 10;
 
-/// What a handler is inside: from a context to an outcome.
+/// A handler: from a context to an outcome.
 pub type Handler = Arc<dyn Fn(JobContext) -> HandlerFuture + Send + Sync>;
 /// A handler at work.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -90,7 +90,7 @@ impl Handlers {
     }
 }
 
-/// What a handler may give back: an [`Outcome`], or a `Result` of anything that makes result bytes.
+/// A return value of a handler: an [`Outcome`], or a `Result` of anything that makes result bytes.
 pub trait IntoOutcome {
     /// The outcome it means.
     fn into_outcome(self) -> Outcome;
@@ -111,7 +111,7 @@ impl<R: IntoResult, E: Into<Failure>> IntoOutcome for Result<R, E> {
     }
 }
 
-/// What makes result bytes.
+/// A value that makes result bytes.
 pub trait IntoResult {
     /// The bytes, or nothing.
     fn into_result(self) -> Option<Bytes>;

@@ -1,4 +1,4 @@
-//! What the machine was found to be: the latest look, and the minutes of the last day.
+//! The ratings of the machine: the latest one, and one for each minute of the last day.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What the kernel says of the machine: processor, memory, load, and the time that work waits for them (PSI).
+//! Readings of the kernel: processor, memory, load, and the time that work waits for them (PSI).
 //!
 //! Only reading and parsing live here. Parts that a kernel may lack (PSI, network counters) are left out where they are
 //! missing; without processor and memory there is no sample at all.
@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Says how loaded a machine is.
+/// Reads the load of a machine.
 pub trait LoadSource: Send {
     /// Looks at the machine. `None`: counters were read for the first time, and say nothing yet.
     fn sample(&mut self) -> io::Result<Option<HostSample>>;

@@ -15,7 +15,7 @@ const STREAK: u32 = 3;
 /// How much a new figure counts against those before it.
 const WEIGHT: f64 = 0.5;
 
-/// What the machine was found to be.
+/// The rating of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rating {
     /// From 0 (idle) to 10.
@@ -79,7 +79,7 @@ fn smooth(before: &HostSample, now: &HostSample) -> HostSample {
     }
 }
 
-/// What each figure is worth: one point for each mark that it reaches.
+/// The points of each reading: one for each threshold that it reaches.
 fn busy(host: &HostSample, api: &ApiLoad) -> u8 {
     let points = [
         marks(host.cpu_percent, &[50.0, 70.0, 85.0, 95.0]),

@@ -66,7 +66,7 @@ pub struct Checked {
     pub url: Url,
     /// The host, as the call names it.
     pub host: String,
-    /// What was checked: the call must go to one of these.
+    /// The checked addresses: the request must go to one of these.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -142,7 +142,7 @@ impl Guard {
         Guard { cache: Some(Arc::default()), ..self.clone() }
     }
 
-    /// May this address be called?
+    /// True when this address may be called.
     pub async fn check(&self, text: &str) -> Result<Checked, GuardError> {
         let url = parse(text)?;
         let host = url.host_str().ok_or(GuardError::NoHost)?.to_owned();
@@ -210,7 +210,7 @@ impl Guard {
     }
 }
 
-/// What of an address may be logged: no user, no query, no fragment.
+/// The part of an address that may be logged: no user, no query, no fragment.
 pub fn redacted(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return "an address that is no URL".to_owned() };
     let cleared = url.set_username("").is_ok() && url.set_password(None).is_ok();
@@ -258,7 +258,7 @@ fn parse(text: &str) -> Result<Url, GuardError> {
     }
 }
 
-/// Does an entry of the list of trusted hosts mean this host and port?
+/// True when an entry of the list of trusted hosts matches this host and port.
 fn is_match(entry: &str, host: &str, port: u16) -> bool {
     let (name, of_port) = match entry.rsplit_once(':') {
         // The last colon of an address in brackets is not a port's, nor is one of a bare address.

@@ -103,7 +103,7 @@ mod tests {
         (Name::fixed(tenant), host.into())
     }
 
-    /// What is sent until no call more is allowed.
+    /// The deliveries that are sent until no further request is allowed.
     fn sent(hosts: &mut Hosts<i32>, open_max: usize, per_host_max: usize) -> Vec<String> {
         std::iter::from_fn(|| hosts.next(open_max, per_host_max))
             .map(|((tenant, host), delivery)| format!("{tenant}/{host}{delivery}"))

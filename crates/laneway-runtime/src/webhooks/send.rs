@@ -23,7 +23,7 @@ const ANSWER_MAX: usize = 4 << 10;
 /// Longest text about what went wrong, in bytes.
 const ERROR_MAX: usize = 512;
 
-/// What every call needs.
+/// The parts that every request needs.
 #[derive(Clone)]
 pub(super) struct Sender {
     pub(super) scheduler: Scheduler,
@@ -168,7 +168,7 @@ fn unreadable(error: &ReadError) -> TryOutcome {
     TryOutcome::Unanswered(format!("the job could not be read: {error}").into())
 }
 
-/// What went wrong, down to its cause, without the address: that may hold a secret.
+/// The error with its causes, without the address: that may contain a secret.
 fn unanswered(error: &reqwest::Error) -> TryOutcome {
     if error.is_timeout() {
         return TryOutcome::Unanswered("the receiver did not answer in time".into());

@@ -6,7 +6,7 @@ use ring::hmac;
 
 use crate::config::SigningSecrets;
 
-/// What a secret begins with.
+/// The prefix of a secret.
 const PREFIX: &str = "whsec_";
 
 /// A secret, ready to sign with.

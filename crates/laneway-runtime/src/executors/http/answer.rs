@@ -1,4 +1,4 @@
-//! What a target's answer means: success, a failure worth another try, or one that is final.
+//! The meaning of a target's answer: success, a retryable failure, or a permanent one.
 
 use std::error::Error;
 
