@@ -5,10 +5,10 @@ use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use laneway_core::Name;
+use laneway_runtime::audit_rate::AuditRate;
 use laneway_runtime::live_config::LiveConfig;
-use laneway_runtime::note_limits::NoteLimits;
 use laneway_runtime::webhooks::Guard;
-use laneway_runtime::{Scheduler, Shares, Turns};
+use laneway_runtime::{Scheduler, Shares, TenantPermits};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,10 @@ pub struct Api {
     inner: Arc<Inner>,
 }
 
+/// True when a caller that names this user may start or change a job of this kind and payload. A payload may name the user
+/// with whose credentials the job runs; which payloads do is known to the crate that defines the kind.
+pub type CredentialCheck = fn(kind: &Name, payload: &[u8], user: Option<&str>) -> bool;
+
 /// The parts, as handlers see them.
 pub struct Inner {
     pub(crate) scheduler: Scheduler,
@@ -40,17 +44,19 @@ pub struct Inner {
     pub(crate) guard: Guard,
     /// Anybody, while the server is open; made once, so that a call does not make it again.
     pub(crate) open: Principal,
+    /// Checks the credentials that a payload names.
+    pub(crate) credentials: CredentialCheck,
     /// Permits of large bodies on their way.
     pub(crate) bodies: Arc<Bodies>,
     /// Bytes of large bodies in memory.
     pub(crate) body_budget: BodyBudget,
-    /// Turns to parse large bodies.
-    pub(crate) parsers: Turns,
+    /// Permits to parse large bodies.
+    pub(crate) parsers: TenantPermits,
     pub(crate) cursors: Cursors,
     pub(crate) bad_tokens: BadTokens,
     /// Done once a token came while the server was open.
     pub(crate) unchecked_tokens: Once,
-    pub(crate) notes: NoteLimits,
+    pub(crate) notes: AuditRate,
     /// Room for sockets of workers.
     pub(crate) worker_connections: ConnectionLimits,
     /// Room for downloads of artifacts.
@@ -76,7 +82,11 @@ pub struct Inner {
 
 impl Api {
     /// The API over a running scheduler. Fails when the system has no random numbers.
-    pub fn new(scheduler: Scheduler, config: LiveConfig) -> Result<Api, getrandom::Error> {
+    pub fn new(
+        scheduler: Scheduler,
+        config: LiveConfig,
+        credentials: CredentialCheck,
+    ) -> Result<Api, getrandom::Error> {
         let current = config.current();
         let worker_connections = ConnectionLimits::new(&current.workers);
         let streams = Shares::new(current.streams.max, "streams.max", &current.streams);
@@ -88,13 +98,14 @@ impl Api {
             config,
             names: DefaultNames::new(),
             open: Principal::open(),
+            credentials,
             bodies: Arc::default(),
             body_budget,
-            parsers: Turns::new(PARSERS_MAX),
+            parsers: TenantPermits::new(PARSERS_MAX),
             cursors: Cursors::fresh()?,
             bad_tokens: BadTokens::default(),
             unchecked_tokens: Once::new(),
-            notes: NoteLimits::default(),
+            notes: AuditRate::default(),
             worker_connections,
             downloads: Downloads::default(),
             started: Instant::now(),

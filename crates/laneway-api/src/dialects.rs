@@ -13,10 +13,10 @@ use axum::http::header::{ALLOW, AUTHORIZATION, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::MethodRouter;
 use futures_util::FutureExt;
 use laneway_core::{EventKind, Name};
 use laneway_runtime::caller::{Denied, Right};
+use laneway_runtime::dialect::{Dialect, Route};
 use thiserror::Error;
 
 use crate::api::Api;
@@ -35,34 +35,6 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Longest id that a client gives its call; a longer one is replaced.
 const REQUEST_ID_LEN_MAX: usize = 64;
-
-/// A route of a dialect.
-pub struct DialectRoute {
-    /// The method.
-    pub method: Method,
-    /// The path without the dialect's prefix, with its parts in braces.
-    pub path: &'static str,
-    /// What it is called in logs and in the audit list.
-    pub operation: &'static str,
-    /// What it asks of its caller.
-    pub right: Right,
-    /// Answers it.
-    pub handler: MethodRouter,
-}
-
-/// A dialect to be mounted.
-pub struct Dialect {
-    /// Its name in the configuration.
-    pub name: &'static str,
-    /// Stands before all its paths.
-    pub prefix: String,
-    /// Its routes.
-    pub routes: Vec<DialectRoute>,
-    /// Its own words for calls that do not reach a handler.
-    pub denied: fn(&Denied) -> Response,
-    /// Operations of the native API that its clients expect on its own address, where it has one.
-    pub native: &'static [&'static str],
-}
 
 /// Two routes of one port would answer the same path.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -118,7 +90,7 @@ fn mounted(api: &Api, dialect: Dialect) -> Router {
     mounted.method_not_allowed_fallback(unknown_method).with_state(front)
 }
 
-fn full_path(dialect: &Dialect, route: &DialectRoute) -> String {
+fn full_path(dialect: &Dialect, route: &Route) -> String {
     format!("{}{}", dialect.prefix, route.path)
 }
 
@@ -215,7 +187,7 @@ impl DialectGate {
             return None;
         }
         let config = self.front.api.config.current();
-        let mount = config.dialects.mount(self.dialect)?;
+        let mount = &config.dialects.get(self.dialect)?.mount;
         let party = match token {
             Some(token) => Party::Token(token.clone()),
             None => Party::Address(request.extensions().get::<Peer>()?.address.ip()),

@@ -232,7 +232,7 @@ impl Download {
 mod tests {
     use futures_util::StreamExt;
     use laneway_core::Role;
-    use laneway_runtime::config::{Layers, Overrides};
+    use laneway_runtime::config::{Layers, Overrides, Schema};
     use laneway_runtime::live_config::LiveConfig;
     use laneway_runtime::{Options, PartOrder, Scheduler, ToWorker, WorkerLink};
     use laneway_store::MemoryStore;
@@ -245,7 +245,7 @@ mod tests {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        let Some(ToWorker::Read(PartOrder { offset, limit, answer, .. })) = worker.told_now() else {
+        let Some(ToWorker::Read(PartOrder { offset, limit, answer, .. })) = worker.receive_now() else {
             return None;
         };
         let bytes = vec![0; limit as usize];
@@ -255,12 +255,13 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_reads_further_ahead_than_the_client_takes() {
-        let config = Layers::builtin().resolve(&Overrides::none()).unwrap();
+        let schema = Schema::native();
+        let config = Layers::builtin(&schema).resolve(&Overrides::none()).unwrap();
         let options = Options::new(config.settings().clone());
         let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
         let mut worker = scheduler.connect_worker();
-        let live = LiveConfig::new(Layers::builtin(), Overrides::none(), config, scheduler.clone());
-        let api = Api::new(scheduler, live).unwrap();
+        let live = LiveConfig::new(Layers::builtin(&schema), Overrides::none(), config, scheduler.clone());
+        let api = Api::new(scheduler, live, |_, _, _| true).unwrap();
         let caller = Caller(laneway_runtime::Caller {
             actor: Name::fixed("open"),
             role: Role::Admin,

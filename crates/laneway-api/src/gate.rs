@@ -317,7 +317,7 @@ mod tests {
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use laneway_core::Role;
-    use laneway_runtime::config::{Layers, Overrides};
+    use laneway_runtime::config::{Layers, Overrides, Schema};
     use laneway_runtime::live_config::LiveConfig;
     use laneway_runtime::{Options, Running, Scheduler};
     use laneway_store::MemoryStore;
@@ -326,11 +326,12 @@ mod tests {
     use super::*;
 
     fn api() -> (Api, Running) {
-        let config = Layers::builtin().resolve(&Overrides::none()).unwrap();
+        let schema = Schema::native();
+        let config = Layers::builtin(&schema).resolve(&Overrides::none()).unwrap();
         let options = Options::new(config.settings().clone());
         let (scheduler, running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
-        let live = LiveConfig::new(Layers::builtin(), Overrides::none(), config, scheduler.clone());
-        (Api::new(scheduler, live).unwrap(), running)
+        let live = LiveConfig::new(Layers::builtin(&schema), Overrides::none(), config, scheduler.clone());
+        (Api::new(scheduler, live, |_, _, _| true).unwrap(), running)
     }
 
     #[tokio::test]

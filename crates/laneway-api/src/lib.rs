@@ -38,10 +38,10 @@ mod v1;
 mod warnings;
 mod worker;
 
-pub use api::Api;
+pub use api::{Api, CredentialCheck};
 pub use auth::{ListenRejected, check_listen, mint};
 pub use callback::JobFormat;
-pub use dialects::{Clash, Dialect, DialectRoute, router_of, router_with};
+pub use dialects::{Clash, router_of, router_with};
 pub use error::{ApiError, Code};
 pub use openapi::document as openapi;
 pub use router::{Route, router, routes};

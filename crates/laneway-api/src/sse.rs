@@ -6,124 +6,52 @@
 //! that was never given, because a client that comes back with one has seen another history. The stream ends when the right
 //! to it ends, when its share is needed for another caller, and when the server stops.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::HeaderValue;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::body::Bytes;
 use axum::response::Response;
-use futures_util::stream;
-use laneway_runtime::{Frames, Interest, Item, Representation, Share, Subscription, TokenTable};
+use laneway_runtime::sse::{self, Comments, EventStream, Source, Written};
+use laneway_runtime::{Frames, Interest, Item, ReadError, Representation, Share, Subscription};
 use laneway_wire::Gap;
 use serde::Serialize;
-use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::auth::Caller;
 use crate::render;
 
-/// A comment is sent after this much silence, so that both ends learn of a broken connection.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Further away than any stream lives, and near enough for every clock.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// The last text of a stream whose share went to another caller.
-const REVOKED: &str =
-    ": closed, because all streams are taken and another caller has fewer; come back later\n\n";
+/// The comments of a stream.
+const COMMENTS: Comments = Comments {
+    silence: Duration::from_secs(15),
+    keep_alive: ": keep-alive\n\n",
+    revoked: ": closed, because all streams are taken and another caller has fewer; come back later\n\n",
+};
 
-struct Stream {
-    api: Api,
-    caller: Caller,
-    events: Subscription,
-    tokens: watch::Receiver<std::sync::Arc<TokenTable>>,
-    closing: CancellationToken,
-    ends_at: Instant,
-    greeted: bool,
-    /// True: what was sent last is the end.
-    over: bool,
-    /// Told before everything else: the gap to a number that was never given.
-    gap: Option<String>,
-    share: Share,
-}
-
-/// The response that streams what of `interest` comes after event number `after`; `None`: from now on.
+/// The response that streams the events of `interest` after event number `after`; `None`: from now on.
 pub fn respond(api: Api, caller: Caller, interest: Interest, after: Option<u64>, share: Share) -> Response {
-    let wall = api.scheduler.wall();
-    let left = caller.expires_at.map_or(FAR, |at| Duration::from_millis(at.since(wall).0).min(FAR));
     let events = api.scheduler.events().listen(interest, after);
     let latest = events.position();
     let gap = after.filter(|after| *after > latest).map(|after| write_gap(after, latest));
-    let stream = Stream {
-        events,
-        gap,
-        tokens: api.scheduler.token_changes(),
-        closing: api.closing.clone(),
-        ends_at: Instant::now() + left,
-        greeted: false,
-        over: false,
-        api,
-        caller,
-        share,
-    };
-    let body = Body::from_stream(stream::unfold(stream, |mut stream| async move {
-        stream.next().await.map(|text| (Ok::<_, Infallible>(text), stream))
-    }));
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    EventStream::new(&api.scheduler, caller.0, Some(share), COMMENTS, Native(events))
+        .until(api.closing.clone())
+        .first(gap)
+        .into_response()
 }
 
-impl Stream {
-    /// What is sent next. `None`: the stream has ended.
-    async fn next(&mut self) -> Option<Bytes> {
-        if self.over {
-            return None;
-        }
-        if !self.greeted {
-            // Something must be sent at once, or the client does not learn that the stream stands.
-            self.greeted = true;
-            return Some(Bytes::from_static(b"retry: 1000\n\n"));
-        }
-        if let Some(gap) = self.gap.take() {
-            return Some(gap.into());
-        }
-        let keep_alive_at = Instant::now() + KEEP_ALIVE;
-        loop {
-            tokio::select! {
-                biased;
-                () = self.closing.cancelled() => return None,
-                () = tokio::time::sleep_until(self.ends_at) => return None,
-                () = self.share.revoked() => {
-                    self.over = true;
-                    return Some(Bytes::from_static(REVOKED.as_bytes()));
-                }
-                changed = self.tokens.changed() => {
-                    changed.ok()?;
-                    if !self.is_still_allowed() {
-                        return None;
-                    }
-                }
-                frames = self.events.next_frames(frame_of) => match frames.ok()? {
-                    Frames::Some(bytes) => return Some(bytes),
-                    Frames::Behind { after } => {
-                        self.over = true;
-                        return Some(cut_off(after).into());
-                    }
-                },
-                () = tokio::time::sleep_until(keep_alive_at) => {
-                    return Some(Bytes::from_static(b": keep-alive\n\n"));
-                }
-            }
-        }
+/// The frames of the native stream.
+struct Native(Subscription);
+
+impl Source for Native {
+    type Item = Frames;
+
+    async fn wait(&mut self) -> Result<Frames, ReadError> {
+        self.0.next_frames(frame_of).await
     }
 
-    fn is_still_allowed(&mut self) -> bool {
-        let tokens = self.tokens.borrow_and_update();
-        self.caller.is_still_allowed(&tokens, self.api.scheduler.wall())
+    async fn write(&mut self, frames: Frames) -> Written {
+        match frames {
+            Frames::Some(bytes) => Written::Text(bytes),
+            Frames::Behind { after } => Written::Last(cut_off(after).into()),
+        }
     }
 }
 
@@ -157,9 +85,5 @@ fn write_gap(after: u64, last: u64) -> String {
 
 fn frame(id: Option<u64>, kind: &str, data: &impl Serialize) -> String {
     // Compact JSON has no line breaks, so it is one line of data.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    match id {
-        Some(id) => format!("id: {id}\nevent: {kind}\ndata: {data}\n\n"),
-        None => format!("event: {kind}\ndata: {data}\n\n"),
-    }
+    sse::frame(id, kind, &serde_json::to_string(data).unwrap_or_default())
 }

@@ -7,6 +7,7 @@
 //! every error is in `error.rs`. Workers do not use these routes: they connect at `/ws/worker`.
 
 mod canonical;
+mod config;
 mod containers;
 mod error;
 mod events;
@@ -25,15 +26,17 @@ mod workflow;
 
 use std::sync::Arc;
 
-use axum::handler::Handler;
 use axum::http::Method;
-use axum::routing::{MethodFilter, on};
 use laneway_runtime::caller::Right;
 use laneway_runtime::cursor::Cursors;
+use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Scheduler, Shares};
 
-use crate::dialect::{Dialect, Route};
+pub use config::SECTION;
+
+/// The name of the dialect in the configuration.
+const NAME: &str = "astraflow";
 
 /// The lane of every node.
 pub const LANE: &str = "astraflow";
@@ -52,17 +55,17 @@ struct Astraflow {
 pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
     let cursors = Arc::new(Cursors::fresh().expect("the system has random numbers"));
     let config = live.current();
-    let (max, name) = (config.dialects.astraflow.streams_max, "dialects.astraflow.streams_max");
+    let (max, name) = (config.dialect(NAME).count("streams_max"), "dialects.astraflow.streams_max");
     let streams = Shares::new(max, name, &config.streams);
     let held = Astraflow { scheduler, live, streams, cursors };
     let (get, post) = (Method::GET, Method::POST);
     let (look, submit, operate) = (Right::Look, Right::Submit, Right::Operate);
     let routes = vec![
-        route(&held, &post, "/api/v1/runs", "start_run", submit, runs::start_run),
-        route(&held, &get, "/api/v1/runs", "list_runs", look, runs::list_runs),
-        route(&held, &get, "/api/v1/runs/{runId}", "get_run", look, runs::get_run),
-        route(&held, &post, "/api/v1/runs/{runId}/cancel", "cancel_run", submit, runs::cancel_run),
-        route(
+        Route::new(&held, &post, "/api/v1/runs", "start_run", submit, runs::start_run),
+        Route::new(&held, &get, "/api/v1/runs", "list_runs", look, runs::list_runs),
+        Route::new(&held, &get, "/api/v1/runs/{runId}", "get_run", look, runs::get_run),
+        Route::new(&held, &post, "/api/v1/runs/{runId}/cancel", "cancel_run", submit, runs::cancel_run),
+        Route::new(
             &held,
             &get,
             "/api/v1/runs/{runId}/definition",
@@ -70,9 +73,9 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
             look,
             runs::get_run_definition,
         ),
-        route(&held, &get, "/api/v1/workers", "list_workers", look, workers::list_workers),
-        route(&held, &get, "/api/v1/workers/{workerId}", "get_worker", look, workers::get_worker),
-        route(
+        Route::new(&held, &get, "/api/v1/workers", "list_workers", look, workers::list_workers),
+        Route::new(&held, &get, "/api/v1/workers/{workerId}", "get_worker", look, workers::get_worker),
+        Route::new(
             &held,
             &post,
             "/api/v1/workers/{workerId}/commands",
@@ -80,23 +83,10 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
             operate,
             workers::send_worker_command,
         ),
-        route(&held, &get, "/api/v1/events", "stream_events", look, stream::stream_events),
+        Route::new(&held, &get, "/api/v1/events", "stream_events", look, stream::stream_events),
     ];
     // Workers connect at the address of their scheduler, and pages download artifacts from the address of
     // their events.
     let native = &["connect_v1_worker", "get_artifact"];
-    Dialect { name: "astraflow", routes, denied: error::denied, native }
-}
-
-fn route<T: 'static>(
-    held: &Astraflow,
-    method: &Method,
-    path: &'static str,
-    operation: &'static str,
-    right: Right,
-    handler: impl Handler<T, Astraflow>,
-) -> Route {
-    let filter = MethodFilter::try_from(method.clone()).expect("routes use common methods");
-    let handler = on(filter, handler).with_state(held.clone());
-    Route { method: method.clone(), path, operation, right, handler }
+    Dialect { name: NAME, prefix: String::new(), routes, denied: error::denied, native }
 }

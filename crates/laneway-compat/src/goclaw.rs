@@ -1,11 +1,12 @@
 //! The dialect `goclaw`: cron jobs of agents, over a WebSocket.
 //!
-//! A cron job is a schedule whose template is an agent turn (see `laneway_runtime::agent_turn`): kind
+//! A cron job is a schedule whose template is an agent turn (see `agent_turn.rs`): kind
 //! `agent_turn`, lane `cron`, one session for each job. `frame.rs` parses and writes frames, `member.rs` holds
 //! the authenticated client, `socket.rs` is one connection, `methods.rs` has the methods, `params.rs` and
-//! `translate.rs` translate requests and answers, `events.rs` translates events. `laneway_runtime::outbound`
+//! `translate.rs` translate requests and answers, `events.rs` translates events. `outbound.rs`
 //! decides what becomes of a job's answer.
 
+mod config;
 mod events;
 mod frame;
 mod member;
@@ -20,14 +21,17 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on};
+use laneway_runtime::audit_rate::AuditRate;
 use laneway_runtime::caller::{Denied, Right};
+use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
-use laneway_runtime::note_limits::NoteLimits;
 use laneway_runtime::unauthenticated::UnauthenticatedSockets;
 use laneway_runtime::{Scheduler, Shares};
 
-use crate::dialect::{Dialect, Route};
+pub use config::SECTION;
+
+/// The name of the dialect in the configuration.
+const NAME: &str = "goclaw";
 
 /// The protocol version that `connect` returns.
 pub const PROTOCOL: u32 = 3;
@@ -41,27 +45,22 @@ struct Goclaw {
     /// The unauthenticated connections. They do not count against the limit of members.
     unauthenticated: UnauthenticatedSockets,
     /// How often equal rejections are written to the audit log.
-    notes: Arc<NoteLimits>,
+    notes: Arc<AuditRate>,
 }
 
 /// The dialect over a running scheduler.
 pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
     let config = live.current();
-    let settings = &config.dialects.goclaw;
-    let sockets = Shares::new(settings.sockets_max, "dialects.goclaw.sockets_max", &config.streams);
-    let (max, per_address_max) = (settings.unauthenticated_max, settings.unauthenticated_per_address_max);
+    let settings = config.dialect(NAME);
+    let sockets = Shares::new(settings.count("sockets_max"), "dialects.goclaw.sockets_max", &config.streams);
+    let max = settings.count("unauthenticated_max");
+    let per_address_max = settings.count("unauthenticated_per_address_max");
     let unauthenticated = UnauthenticatedSockets::new(max, per_address_max);
     let goclaw = Goclaw { scheduler, sockets, unauthenticated, notes: Arc::default() };
-    let handler = on(MethodFilter::GET, socket::open_socket);
-    let route = Route {
-        method: Method::GET,
-        path: "/ws",
-        operation: "open_socket",
-        // Clients authenticate in their first frame.
-        right: Right::Converse,
-        handler: handler.with_state(goclaw),
-    };
-    Dialect { name: "goclaw", routes: vec![route], denied, native: &[] }
+    // Clients authenticate in their first frame.
+    let right = Right::Converse;
+    let route = Route::new(&goclaw, &Method::GET, "/ws", "open_socket", right, socket::open_socket);
+    Dialect { name: NAME, prefix: String::new(), routes: vec![route], denied, native: &[] }
 }
 
 /// Errors before the upgrade to a WebSocket are plain text, as on the original server.

@@ -3,14 +3,19 @@
 //!
 //! A dialect translates requests into commands of the scheduler, and its answers into responses; it holds no
 //! state and no policy of its own. The configuration lists the dialects with their prefixes and addresses; the
-//! gate in front of [`Dialect::routes`] authenticates callers. `docs/compat/` documents the translations.
+//! gate in front of `Dialect::routes` authenticates callers. `docs/compat/` documents the translations.
 
+pub mod agent_turn;
 pub mod astraflow;
 mod body;
-mod dialect;
 pub mod goclaw;
 mod names;
+pub mod outbound;
 pub mod pinchtab;
 pub mod synthia;
 
-pub use dialect::{Dialect, Route};
+use laneway_runtime::config::DialectSection;
+
+/// The section of every dialect, for the schema of the configuration.
+pub const SECTIONS: [&DialectSection; 4] =
+    [&pinchtab::SECTION, &goclaw::SECTION, &synthia::SECTION, &astraflow::SECTION];

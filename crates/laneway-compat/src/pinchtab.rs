@@ -7,6 +7,7 @@
 mod action;
 mod batch;
 mod callback;
+mod config;
 mod decode;
 mod error;
 mod import;
@@ -20,20 +21,24 @@ mod translate;
 mod watcher;
 mod wire;
 
-use axum::handler::Handler;
 use axum::http::Method;
-use axum::routing::{MethodFilter, on};
+use laneway_browser::Tabs;
+use laneway_runtime::Scheduler;
 use laneway_runtime::caller::Right;
+use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::Guard;
-use laneway_runtime::{Scheduler, Tabs};
-
-use crate::dialect::{Dialect, Route};
 
 pub use callback::{FORMAT, TaskCallback};
+pub use error::action_text;
 pub use import::{ImportError, Imported, import};
 pub use reload::{Config, reload};
 pub use watcher::{ConfigWatcher, WATCH_INTERVAL};
+
+pub use config::SECTION;
+
+/// The name of the dialect in the configuration.
+const NAME: &str = "pinchtab";
 
 /// The lane of every task.
 pub const LANE: &str = "pinchtab";
@@ -54,15 +59,22 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
     let (get, post) = (Method::GET, Method::POST);
     let (look, submit, administer) = (Right::Look, Right::Submit, Right::Administer);
     let routes = vec![
-        route(&pinchtab, &post, "/tasks", "submit_task", submit, tasks::submit_task),
-        route(&pinchtab, &get, "/tasks", "list_tasks", look, tasks::list_tasks),
-        route(&pinchtab, &post, "/tasks/batch", "submit_tasks", submit, batch::submit_tasks),
+        Route::new(&pinchtab, &post, "/tasks", "submit_task", submit, tasks::submit_task),
+        Route::new(&pinchtab, &get, "/tasks", "list_tasks", look, tasks::list_tasks),
+        Route::new(&pinchtab, &post, "/tasks/batch", "submit_tasks", submit, batch::submit_tasks),
         // The router would match `batch` with the path above; here it is an id.
-        route(&pinchtab, &get, "/tasks/batch", "get_task", look, tasks::get_no_task),
-        route(&pinchtab, &get, "/tasks/{id}", "get_task", look, tasks::get_task),
-        route(&pinchtab, &post, "/tasks/{id}/cancel", "cancel_task", submit, tasks::cancel_task),
-        route(&pinchtab, &get, "/scheduler/stats", "get_scheduler_stats", look, stats::get_scheduler_stats),
-        route(
+        Route::new(&pinchtab, &get, "/tasks/batch", "get_task", look, tasks::get_no_task),
+        Route::new(&pinchtab, &get, "/tasks/{id}", "get_task", look, tasks::get_task),
+        Route::new(&pinchtab, &post, "/tasks/{id}/cancel", "cancel_task", submit, tasks::cancel_task),
+        Route::new(
+            &pinchtab,
+            &get,
+            "/scheduler/stats",
+            "get_scheduler_stats",
+            look,
+            stats::get_scheduler_stats,
+        ),
+        Route::new(
             &pinchtab,
             &post,
             "/scheduler/reload",
@@ -70,20 +82,7 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig, tabs: Tabs) -> Dialect {
             administer,
             reload::reload_scheduler,
         ),
-        route(&pinchtab, &post, "/tabs/{tabId}/action", "act_on_tab", submit, action::act_on_tab),
+        Route::new(&pinchtab, &post, "/tabs/{tabId}/action", "act_on_tab", submit, action::act_on_tab),
     ];
-    Dialect { name: "pinchtab", routes, denied: error::denied, native: &[] }
-}
-
-fn route<T: 'static>(
-    pinchtab: &Pinchtab,
-    method: &Method,
-    path: &'static str,
-    operation: &'static str,
-    right: Right,
-    handler: impl Handler<T, Pinchtab>,
-) -> Route {
-    let filter = MethodFilter::try_from(method.clone()).expect("routes use common methods");
-    let handler = on(filter, handler).with_state(pinchtab.clone());
-    Route { method: method.clone(), path, operation, right, handler }
+    Dialect { name: NAME, prefix: String::new(), routes, denied: error::denied, native: &[] }
 }

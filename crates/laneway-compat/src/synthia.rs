@@ -7,6 +7,7 @@
 
 mod admission;
 mod audit;
+mod config;
 mod counts;
 mod decode;
 mod dispatchable;
@@ -28,12 +29,15 @@ mod wire;
 
 use axum::handler::Handler;
 use axum::http::Method;
-use axum::routing::{MethodFilter, on};
 use laneway_runtime::caller::Right;
+use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Scheduler, Shares};
 
-use crate::dialect::{Dialect, Route};
+pub use config::SECTION;
+
+/// The name of the dialect in the configuration.
+const NAME: &str = "synthia";
 
 /// The lane of job intents.
 pub const LANE: &str = "synthia";
@@ -58,7 +62,7 @@ pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
     add_jobs(&synthia, &mut routes);
     add_leases(&synthia, &mut routes);
     add_stats(&synthia, &mut routes);
-    Dialect { name: "synthia", routes, denied: error::denied, native: &[] }
+    Dialect { name: NAME, prefix: String::new(), routes, denied: error::denied, native: &[] }
 }
 
 fn add_queue(synthia: &Synthia, routes: &mut Vec<Route>) {
@@ -247,8 +251,6 @@ impl Adder<'_> {
         right: Right,
         handler: impl Handler<T, Synthia>,
     ) {
-        let filter = MethodFilter::try_from(method.clone()).expect("routes use common methods");
-        let handler = on(filter, handler).with_state(self.synthia.clone());
-        self.routes.push(Route { method: method.clone(), path, operation, right, handler });
+        self.routes.push(Route::new(self.synthia, method, path, operation, right, handler));
     }
 }

@@ -1,7 +1,7 @@
-//! What runs made on workers: how it is named, and how a part of it is asked of the worker that has it.
+//! Artifacts on workers: their names, and requests for parts of them.
 //!
 //! Artifacts are lines of their job's log, so that they live as long as it does. Their data stays on the worker: a part is
-//! asked for over the worker's connection, and whoever waits for it learns when that is gone.
+//! requested over the worker's connection, and the caller is informed when that connection is gone.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::scheduler::Scheduler;
 use crate::workers::ToWorker;
 
-/// Names an artifact: the job whose run made it, and the line of the job's log that tells of it.
+/// Names an artifact: the job whose attempt made it, and its line in the job's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArtifactId {
     /// The job.
@@ -43,7 +43,7 @@ impl fmt::Display for ArtifactId {
     }
 }
 
-/// A part of something that somebody wants from a worker.
+/// A request for a part of an artifact.
 #[derive(Debug)]
 pub struct PartOrder {
     /// Its name in the worker's resource registry.
@@ -52,7 +52,7 @@ pub struct PartOrder {
     pub offset: u64,
     /// Most bytes of the part.
     pub limit: u32,
-    /// Who waits for it. Dropped with the connection.
+    /// The caller that waits for it. Dropped with the connection.
     pub answer: oneshot::Sender<Result<Part, PartTrouble>>,
 }
 
@@ -99,7 +99,7 @@ impl Scheduler {
     ) -> Result<Part, PartTrouble> {
         let (answer, part) = oneshot::channel();
         let order = PartOrder { resource: resource.into(), offset, limit, answer };
-        if !self.tell_worker(connection, ToWorker::Read(order)) {
+        if !self.send_to_worker(connection, ToWorker::Read(order)) {
             return Err(PartTrouble::Away);
         }
         part.await.unwrap_or(Err(PartTrouble::Away))

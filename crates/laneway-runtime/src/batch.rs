@@ -1,7 +1,7 @@
 //! Batches: commands are applied together, committed together, and only then published.
 //!
-//! The loop and the simulator both run exactly this code. It is synchronous, reads no clock and starts nothing. Who asks
-//! and who gets the results is the business of `event_loop.rs`.
+//! The loop and the simulator both run exactly this code. It is synchronous, reads no clock and starts no tasks. Callers and
+//! receivers of results are in `event_loop.rs`.
 //!
 //! [`Driver::apply`] and [`Driver::commit`] are two calls: a later batch may be applied before an earlier one is committed.
 //! Batches must be committed in the order in which they were applied.
@@ -9,6 +9,7 @@
 mod kept;
 mod one_by_one;
 mod priors;
+mod reported_ends;
 
 use laneway_core::command::{LeaseCommand, WorkerCommand, WorkflowCommand};
 use std::collections::VecDeque;
@@ -21,15 +22,16 @@ use laneway_store::{Epoch, Reader, Store, StoreError};
 use kept::{Kept, Remembered};
 use one_by_one::load_engine;
 use priors::look_up_priors;
+use reported_ends::look_up_ends;
 
 /// A batch is cut when it holds this many changes: one commit stays short enough to be waited for.
 const CHANGES_MAX: usize = 1_024;
 /// A batch is cut when its payloads and results have this many bytes.
 const BYTES_MAX: usize = 4 << 20;
-/// Lists with room for more than this are not kept for the next batch.
-const ROOM_MAX: usize = 8 * CHANGES_MAX;
+/// Lists with a larger capacity than this are not reused for the next batch.
+const BUFFER_LEN_MAX: usize = 8 * CHANGES_MAX;
 
-/// The engine and its store, moved on batch by batch.
+/// The engine and its store, advanced batch by batch.
 pub struct Driver {
     engine: Engine,
     store: Box<dyn Store>,
@@ -40,20 +42,20 @@ pub struct Driver {
     engines_built: u64,
     last_event: u64,
     recovered: Committed,
-    /// Empty lists with the room of earlier batches. Lists that grew anew in every batch cost a tenth of the loop's time.
-    room: Room,
+    /// Empty lists with the capacity of earlier batches. Lists that grow anew in every batch cost a tenth of the loop's time.
+    buffers: Buffers,
     /// How many events the last batch had.
     events_len: usize,
 }
 
-/// A seed that nobody knows, of the operating system.
+/// A random seed from the operating system.
 pub fn fresh_seed() -> Result<Seed, getrandom::Error> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)?;
     Ok(Seed::new(secret))
 }
 
-/// Commands that were applied together, and what followed. Nothing of it may be published before it is committed.
+/// Commands that were applied together, and their effects. Nothing of it may be published before it is committed.
 #[must_use = "a batch that is not committed is lost"]
 pub struct Batch {
     now: Now,
@@ -64,7 +66,7 @@ pub struct Batch {
     taken: Vec<Command>,
     replies: Vec<Reply>,
     effects: Effects,
-    /// What the engine knows after this batch and no row holds.
+    /// State of the engine after this batch that is in no row.
     remembered: Vec<Remembered>,
 }
 
@@ -73,24 +75,24 @@ pub struct Batch {
 pub struct Committed {
     /// One for each command that was taken, in order.
     pub replies: Vec<Reply>,
-    /// What was made durable.
+    /// The changes that are durable now.
     pub changes: Vec<Change>,
-    /// What happened, in order of the numbers.
+    /// The events, in the order of their numbers.
     pub events: Vec<Event>,
-    /// What executors, workers and the webhook dispatcher must do, in order.
+    /// The notices for executors, workers and the webhook dispatcher, in order.
     pub notices: Vec<Notice>,
 }
 
 /// Empty lists.
 #[derive(Default)]
-struct Room {
+struct Buffers {
     taken: Vec<Command>,
     replies: Vec<Reply>,
     effects: Effects,
 }
 
 impl Driver {
-    /// Builds the engine from what is stored and makes the consequences of the restart durable before anything else.
+    /// Builds the engine from the store, and commits the effects of the restart before anything else.
     /// `seed` must differ from boot to boot.
     pub fn recover(
         mut store: Box<dyn Store>,
@@ -119,7 +121,7 @@ impl Driver {
             engines_built: 1,
             last_event,
             recovered,
-            room: Room::default(),
+            buffers: Buffers::default(),
             events_len: 0,
         })
     }
@@ -128,16 +130,16 @@ impl Driver {
     /// driver must not be used again.
     ///
     /// Messages of runners go first: the clock is looked at only when no such message is left at the front of `commands`, so
-    /// that a loop that was held up hears its runners before it gives any of them up.
+    /// that a delayed loop applies the messages of runners before it declares any of them lost.
     pub fn apply(&mut self, now: Now, commands: &mut VecDeque<Command>) -> Result<Batch, StoreError> {
-        let Room { mut taken, mut replies, mut effects } = std::mem::take(&mut self.room);
+        let Buffers { mut taken, mut replies, mut effects } = std::mem::take(&mut self.buffers);
         effects.events.reserve(self.events_len);
         let mut bytes = 0;
         // How many commands at the front can be applied without another call to the store.
         let mut looked_up = 0;
         while effects.changes.len() < CHANGES_MAX && bytes < BYTES_MAX {
             if looked_up == 0 {
-                looked_up = look_up_priors(self.store.as_mut(), commands)?;
+                looked_up = self.look_up(commands)?;
             }
             let Some(command) = commands.pop_front() else { break };
             looked_up -= 1;
@@ -152,6 +154,14 @@ impl Driver {
         let remembered = self.kept.remember(&self.engine, &taken);
         let number = self.engine.end_batch();
         Ok(Batch { now, number, engine: self.engines_built, taken, replies, effects, remembered })
+    }
+
+    /// Looks up what the engine needs from the store for the commands at the front. Returns how many commands it prepared:
+    /// at least one, if there is one.
+    fn look_up(&mut self, commands: &mut VecDeque<Command>) -> Result<usize, StoreError> {
+        let count = look_up_priors(self.store.as_mut(), commands)?;
+        look_up_ends(&self.engine, self.store.as_ref(), commands.iter_mut().take(count));
+        Ok(count)
     }
 
     /// Makes a batch durable and gives its results, which may be published now. After an error nothing may be published, and
@@ -173,7 +183,7 @@ impl Driver {
         self.settle(number, remembered, &effects);
         self.events_len = effects.events.len();
         taken.clear();
-        self.room.taken = taken;
+        self.buffers.taken = taken;
         let mut committed = Committed { replies, ..Committed::default() };
         committed.take_in(effects);
         committed
@@ -183,12 +193,12 @@ impl Driver {
     pub fn take_back(&mut self, committed: Committed) {
         fn emptied<T>(mut list: Vec<T>) -> Vec<T> {
             list.clear();
-            list.shrink_to(ROOM_MAX);
+            list.shrink_to(BUFFER_LEN_MAX);
             list
         }
         let Committed { replies, changes, events, notices } = committed;
-        self.room.replies = emptied(replies);
-        self.room.effects =
+        self.buffers.replies = emptied(replies);
+        self.buffers.effects =
             Effects { changes: emptied(changes), events: emptied(events), notices: emptied(notices) };
     }
 
@@ -202,15 +212,15 @@ impl Driver {
         self.store.reader()
     }
 
-    /// Ends the store's work in order. What was committed stays whether or not this succeeds.
+    /// Closes the store. Committed data stays, whether or not this succeeds.
     pub fn close(&mut self) {
         match self.store.close() {
             Ok(true) => tracing::debug!("store closed"),
             Ok(false) => tracing::warn!(
-                "the store was not closed in order: a reader was in the way; the next start recovers"
+                "the store was not closed cleanly: a reader still used it; the next start recovers"
             ),
             Err(error) => {
-                tracing::warn!(%error, "the store was not closed in order; the next start recovers")
+                tracing::warn!(%error, "the store was not closed cleanly; the next start recovers")
             }
         }
     }
@@ -220,17 +230,17 @@ impl Driver {
         self.last_event
     }
 
-    /// What followed from the restart; gives it once.
+    /// The effects of the restart; returned once.
     pub fn recovered(&mut self) -> Committed {
         std::mem::take(&mut self.recovered)
     }
 
-    /// Gives the store back: to close it, or to recover from it again.
+    /// Returns the store, to close it or to recover from it again.
     pub fn into_store(self) -> Box<dyn Store> {
         self.store
     }
 
-    /// Effects are durable: keeps what the engine knows and no row holds.
+    /// The effects are durable: keeps the state of the engine that is in no row.
     fn settle(&mut self, number: BatchNumber, remembered: Vec<Remembered>, effects: &Effects) {
         self.engine.committed(number);
         if let Some(event) = effects.events.last() {
@@ -267,7 +277,7 @@ fn write(store: &mut dyn Store, epoch: Epoch, effects: &Effects) -> Result<(), S
     }
 }
 
-/// True for what runners report about their attempts.
+/// True for messages of runners about their attempts.
 pub(crate) fn is_runner_message(command: &Command) -> bool {
     matches!(
         command,

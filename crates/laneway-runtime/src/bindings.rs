@@ -1,8 +1,9 @@
-//! Data that goes from one node of a run to another: carried out when the payload of a node is read, and never written.
+//! Bindings: data that goes from one node of a run to another. They are resolved when the payload of a node is read, and the
+//! result is never stored.
 //!
-//! What a node gets follows from what is stored: its own payload, the results and payloads of nodes that ended before it
-//! could start and, where another node called it, what that call brings along. So every attempt that works for one call
-//! gets the same, whoever composes it.
+//! The payload of a node follows from stored data: its own payload, the results and payloads of nodes that ended before it
+//! started and, if another node called it, the payload of that call. So every attempt that works for one call
+//! gets the same payload.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ fn bind(reader: &dyn Reader, row: &JobRow, payload: &Bytes) -> Result<Result<Byt
     Ok(Ok(Bytes::from(bytes)))
 }
 
-/// True when the job's payload must be composed before it is given to anybody.
+/// True when the job's payload must be composed before it is used.
 pub fn is_bound(row: &JobRow) -> bool {
     row.spec.member.as_ref().is_some_and(|member| !member.bindings.is_empty() || is_called(member))
 }
@@ -63,7 +64,8 @@ fn is_called(member: &MemberOf) -> bool {
     member.chain.as_ref().is_some_and(Chain::is_called)
 }
 
-/// What a call brings goes over what the node has: its fields win. A payload that is no object gives way to it.
+/// Merges the payload of a call over that of the node: the fields of the call win. A payload that is not an object is
+/// replaced.
 fn lay_over(payload: &[u8], brought: &[u8]) -> Result<Bytes, String> {
     let Ok(brought) = serde_json::from_slice::<Map<String, Value>>(brought) else {
         return Err("what its call brings along is no JSON object".into());
@@ -119,7 +121,7 @@ impl Composer<'_> {
         Ok(Ok(payload))
     }
 
-    /// What a binding brings; `None`: its source is not there.
+    /// The value of a binding; `None`: its source does not exist.
     fn source(&mut self, binding: &Binding) -> Result<Result<Option<Value>, Clash>, StoreError> {
         let Some(seq) = self.run.seq_of(&binding.from) else { return Ok(Ok(None)) };
         if let Some(pointer) = binding.source.strip_prefix("/results") {
@@ -171,7 +173,7 @@ fn put(into: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
                         items.push(Value::Null);
                         &mut items[index]
                     }
-                    None => return Err(format!("{key:?} is no place in a list of {}", items.len())),
+                    None => return Err(format!("{key:?} is no index of a list of {}", items.len())),
                 }
             }
             _ => {
@@ -207,9 +209,9 @@ mod tests {
         for (pointer, what) in
             [("/a/b", json!(2)), ("/new/deep/er", json!([])), ("/list/0", json!(5)), ("/list/-", json!(6))]
         {
-            put(&mut value, pointer, what).expect("there is a place");
+            put(&mut value, pointer, what).expect("the pointer has a target");
         }
-        put(&mut value, "/with~1slash~0tilde", json!(true)).expect("there is a place");
+        put(&mut value, "/with~1slash~0tilde", json!(true)).expect("the pointer has a target");
         assert_eq!(
             value,
             json!({"a": {"b": 2}, "new": {"deep": {"er": []}}, "list": [5, 6], "text": "x", "with/slash~tilde": true})

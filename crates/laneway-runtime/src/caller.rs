@@ -1,5 +1,5 @@
-//! Who calls, what a call asks for, and why it was turned away: plain facts that the gate of the HTTP side and the surfaces
-//! behind it share, so that none of them has to know the other.
+//! The caller of a request, the right that a route requires, and the reasons for which a call is denied: the types that the
+//! gate of the HTTP API and the dialects behind it share, so that neither depends on the other.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use thiserror::Error;
 
 use crate::scheduler::TokenTable;
 
-/// Who calls, as whom, and in which call.
+/// The caller of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// A token's id, a certificate's identity, or `open`.
     pub actor: Name,
-    /// What the caller may do.
+    /// Its role.
     pub role: Role,
     /// The tenant it is bound to. `None`: server-wide.
     pub bound: Option<Name>,
@@ -31,12 +31,12 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whose things the caller sees. `None`: every tenant's.
+    /// The tenant whose data the caller sees. `None`: every tenant.
     pub fn scope(&self) -> Option<&Name> {
         self.sees_one_tenant.then_some(&self.tenant)
     }
 
-    /// True when the caller may touch what every tenant shares.
+    /// True when the caller may use what all tenants share.
     pub fn is_server_wide(&self) -> bool {
         self.bound.is_none()
     }
@@ -56,33 +56,34 @@ impl Caller {
         self.by_token.then_some(&self.actor)
     }
 
-    /// Who asks, for the engine.
+    /// The origin of the caller's commands.
     pub fn origin(&self) -> Origin {
         Origin { actor: self.actor.clone(), request: Some(self.request.clone()) }
     }
 }
 
-/// What a route of a dialect asks of its caller.
+/// The right that a route of a dialect requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// Nothing yet: who calls is said later, in what follows the request, to the [`Doorkeeper`] that comes with it.
+    /// None yet: the caller authenticates later, in the messages that follow the request, with the [`Authenticator`] in the
+    /// request's extensions.
     Converse,
-    /// To look at what is the caller's tenant's.
+    /// To read data of the caller's tenant.
     Look,
     /// To submit and cancel jobs of the caller's tenant.
     Submit,
     /// To take and run jobs of the caller's tenant.
     Work,
-    /// To report on a job that the caller has taken: that it runs, how far it is, how it ended. As `Work`, but such a call
-    /// is never counted with others: a lease must not end because somebody on the same host asks for work too often.
+    /// To report on a job that the caller runs: heartbeats, progress, the end. As `Work`, but such a call
+    /// is not counted by the rate limit: a lease must not end because another client of the same host calls too often.
     Report,
-    /// To run the place for the caller's tenant: to say what its workers do.
+    /// To operate the workers of the caller's tenant.
     Operate,
     /// To change settings of the whole server.
     Administer,
 }
 
-/// What somebody who is let in later says of themselves.
+/// The credentials of a client that authenticates after its connection was accepted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Credentials<'a> {
     /// The token, if they have one.
@@ -91,21 +92,21 @@ pub struct Credentials<'a> {
     pub tenant: Option<&'a str>,
 }
 
-/// Says who somebody is who has a connection already. It knows the connection, and judges as the gate does.
+/// Authenticates a client that has a connection already. It knows the connection, and applies the rules of the gate.
 #[derive(Clone)]
 pub struct Authenticator(Arc<Judge>);
 
 type Judge = dyn Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync;
 
 impl Authenticator {
-    /// One that judges so.
+    /// An authenticator with this rule.
     pub fn new(
         judge: impl Fn(Credentials<'_>) -> Result<Caller, Denied> + Send + Sync + 'static,
     ) -> Authenticator {
         Authenticator(Arc::new(judge))
     }
 
-    /// Who it is, or why not.
+    /// The caller, or why it is denied.
     pub fn admit(&self, credentials: Credentials<'_>) -> Result<Caller, Denied> {
         (self.0)(credentials)
     }
@@ -113,11 +114,11 @@ impl Authenticator {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Doorkeeper")
+        f.write_str("Authenticator")
     }
 }
 
-/// Why a body is not read to its end. The gate gives a body this error; whoever reads it finds it there.
+/// Why a body is not read to its end. The gate ends a body with this error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BodyDelay {
     /// It comes too slowly.
@@ -128,16 +129,16 @@ pub enum BodyDelay {
     Busy,
 }
 
-/// Why a call did not reach its handler. Each dialect has its own words for it.
+/// Why a call did not reach its handler. Each dialect has its own response for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// No token came, and without one nothing is open.
+    /// The call has no token, and needs one.
     MissingToken,
     /// The token is not known, has expired or was revoked.
     BadToken,
     /// Too many bad tokens came from this address.
     TooManyAttempts {
-        /// When asking again may help.
+        /// When a retry may succeed.
         retry_after: Span,
     },
     /// The token may not do this; says what is missing.
@@ -155,6 +156,6 @@ pub enum Denied {
     UnknownMethod,
     /// There is no such path.
     UnknownPath,
-    /// Something broke inside; the log says what.
+    /// An internal error; the log has the details.
     Internal,
 }

@@ -1,4 +1,4 @@
-//! The only place that reads time.
+//! The only module that reads time.
 //!
 //! The system's clock for the real loop, a manual one for tests. The monotonic clock counts the time in which the process
 //! could run: a process that was stopped (SIGSTOP, a frozen machine) could not hear its workers, so that time is taken
@@ -18,7 +18,7 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 /// A wait that took this much longer than asked for means that the process did not run.
 const STALL_MIN: Duration = Duration::from_secs(1);
 
-/// Tells the time. Clones show the same time.
+/// A clock. Clones show the same time.
 #[derive(Clone)]
 pub struct Clock {
     source: Source,
@@ -41,7 +41,7 @@ impl Clock {
         Clock { source: Source::System { start: Instant::now(), taken_back_ms: Arc::default() } }
     }
 
-    /// A clock that stands still until it is told to move.
+    /// A clock that stands still until it is moved.
     pub fn manual(now: Now) -> Clock {
         let manual = Manual { now: Mutex::new(now), moved: watch::Sender::new(()) };
         Clock { source: Source::Manual(Arc::new(manual)) }
@@ -138,7 +138,7 @@ impl Stopwatch {
 }
 
 /// Notices that the process did not run while it should have. The loop wakes up every second at the latest: when it finds
-/// that much more time gone, nobody could be heard meanwhile.
+/// that much more time gone, no message could be received meanwhile.
 pub(crate) struct StallWatch {
     clock: Clock,
     last: Instant,

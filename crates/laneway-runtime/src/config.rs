@@ -1,12 +1,12 @@
 //! The configuration: how settings are written, where they come from, and what they mean.
 //!
 //! Order, weakest first: the embedded `config.default.toml` (it is also the reference), the file, the environment
-//! (`LANEWAY_SECTION__KEY`), the flags, and last what API calls changed and the store keeps. All of it is merged into
+//! (`LANEWAY_SECTION__KEY`), the flags, and last the changes by API calls in the store. All of it is merged into
 //! one tree, checked once as a whole, and becomes a typed [`Config`]; every problem is reported, not only the first.
-//! What the values do is not decided here: limits are `laneway_core::Settings`, and changing a configuration while the
-//! server runs is the work of `live_config.rs`.
+//! The effects of the values are elsewhere: limits are `laneway_core::Settings`, and `live_config.rs` changes a
+//! configuration while the server runs.
 //!
-//! Nothing here reads the environment by itself, but for [`lane_environment`]: the binary gives it.
+//! Only [`Schema::lane_environment`] reads the environment; the binary passes it to everything else.
 
 mod aliases;
 mod build;
@@ -14,12 +14,12 @@ mod chat;
 mod dialects;
 mod diff;
 mod error;
-mod instances;
 mod lane_variables;
 mod layers;
 mod overrides;
 mod path;
 mod render;
+mod schema;
 mod seal;
 mod secret;
 mod section;
@@ -27,32 +27,36 @@ mod units;
 mod webhooks;
 mod workers;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::{Name, Settings};
 
-pub use build::{QUEUED_MAX, RUNNING_MAX, SPAN_MAX};
-pub use dialects::{Astraflow, Dialects, Goclaw, Mount, Pinchtab, Synthia};
+use crate::job_log::DialectJobs;
+
+pub use build::{QUEUED_MAX, RUNNING_MAX, SPAN_MAX, target_url};
+pub use dialects::{DialectConfig, Dialects, Mount};
 pub use diff::{ChangedKey, changed_keys};
 pub use error::{ConfigError, ConfigErrorKind, ConfigErrors};
-pub use instances::{Instance, InstancePatch, TAB_LEN_MAX};
-pub(crate) use layers::is_builtin_lane;
 pub use layers::{Layers, preview};
 pub use overrides::{Overrides, merge_patch};
 pub use path::KeyPath;
+pub use schema::{
+    CountRule, DialectKey, DialectSection, EntrySection, EntryValue, JobsOf, Schema, SectionEntry,
+};
 pub use seal::SecretKey;
 pub use secret::{REDACTED, Secret, shown_url};
+pub use section::Section;
 pub use units::{format_size, format_span, parse_size, parse_span};
 
-use layers::Executors;
+use build::Entries;
+use layers::Places;
 
-/// The reference: every key with its sentence and its default.
-pub const DEFAULTS: &str = include_str!("../config.default.toml");
-
-/// What is watched about the data directory.
+/// The limits of the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageConfig {
     /// Free bytes below which nothing is admitted and nothing starts.
@@ -68,15 +72,15 @@ pub struct StorageConfig {
 pub struct Config {
     /// Where and how the server listens and stores.
     pub server: ServerConfig,
-    /// What the server says of itself.
+    /// The log.
     pub log: LogConfig,
     /// How many local handlers run at once.
     pub local_slots: u32,
-    /// What is watched about the data directory.
+    /// The limits of the data directory.
     pub storage: StorageConfig,
     /// Kinds whose jobs are forwarded by HTTP.
     pub targets: BTreeMap<Name, Target>,
-    /// How news of ended jobs is sent.
+    /// How webhooks are sent.
     pub webhooks: WebhookConfig,
     /// How workers come in.
     pub workers: WorkersConfig,
@@ -84,18 +88,11 @@ pub struct Config {
     pub streams: StreamsConfig,
     /// The dialects, and how they are mounted.
     pub dialects: Dialects,
-    /// Servers of browser tabs.
-    pub instances: BTreeMap<Name, Instance>,
+    /// The entries of sections that other crates contribute.
+    entries: Entries,
     settings: Settings,
-    places: Executors,
-}
-
-/// The variables of this process's environment that set limits of lanes (`LANEWAY_LANE_MAIN`, `GOCLAW_LANE_MAIN`, …), for
-/// [`Layers::read`]. For programs that use the library; the binary gives all of its environment.
-pub fn lane_environment() -> Vec<(String, String)> {
-    lane_variables::names()
-        .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?.into_string().ok()?)))
-        .collect()
+    places: Places,
+    schema: Arc<Schema>,
 }
 
 /// Where and how the server listens and stores.
@@ -134,7 +131,7 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
 }
 
-/// What the server says of itself.
+/// The log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// How lines look.
@@ -152,7 +149,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How news of ended jobs is sent. When it is sent is a matter of `laneway_core::settings::WebhookSettings`.
+/// How webhooks are sent. When they are sent is in `laneway_core::settings::WebhookSettings`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookConfig {
     /// Most deliveries under way at once.
@@ -163,9 +160,9 @@ pub struct WebhookConfig {
     pub timeout: Duration,
     /// Hosts that may be called although their addresses are not public.
     pub allow_hosts: Vec<String>,
-    /// What deliveries are signed with where their tenant has no secrets of its own.
+    /// The secrets for webhooks of tenants without secrets of their own.
     pub secrets: SigningSecrets,
-    /// What deliveries of a tenant are signed with.
+    /// The secrets of tenants.
     pub tenant_secrets: BTreeMap<Name, SigningSecrets>,
 }
 
@@ -196,7 +193,7 @@ pub struct StreamsConfig {
     pub per_token_max: u32,
 }
 
-/// What deliveries are signed with; all of them sign.
+/// The secrets that sign webhooks; all of them sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SigningSecrets {
     /// The secret in force.
@@ -213,7 +210,7 @@ impl SigningSecrets {
 }
 
 impl WebhookConfig {
-    /// What deliveries of `tenant` are signed with.
+    /// The secrets of `tenant`.
     pub fn secrets_of(&self, tenant: &Name) -> &SigningSecrets {
         self.tenant_secrets.get(tenant).unwrap_or(&self.secrets)
     }
@@ -234,11 +231,39 @@ pub struct Target {
 
 impl Config {
     /// The embedded defaults alone.
-    pub fn builtin() -> Config {
-        Layers::builtin().resolve(&Overrides::none()).expect("the embedded defaults are a configuration")
+    pub fn builtin(schema: &Arc<Schema>) -> Config {
+        Layers::builtin(schema)
+            .resolve(&Overrides::none())
+            .expect("the embedded defaults are a configuration")
     }
 
-    /// What the engine holds.
+    /// The section of the dialect of this name. Panics when the dialect contributed none.
+    pub fn dialect(&self, name: &str) -> &DialectConfig {
+        self.dialects.get(name).expect("a program contributes the section of every dialect that it mounts")
+    }
+
+    /// The entries of a contributed section, by name.
+    pub fn entries<T: SectionEntry>(&self, section: &str) -> impl Iterator<Item = (&Name, &T)> {
+        let entries = self.entries.get(section).into_iter().flatten();
+        entries.filter_map(|(name, entry)| Some((name, as_entry(entry.as_ref())?)))
+    }
+
+    /// One entry of a contributed section.
+    pub fn entry<T: SectionEntry>(&self, section: &str, id: &Name) -> Option<&T> {
+        self.any_entry(section, id).and_then(as_entry)
+    }
+
+    /// One entry of a contributed section, as any type.
+    pub(crate) fn any_entry(&self, section: &str, id: &Name) -> Option<&dyn SectionEntry> {
+        self.entries.get(section)?.get(id).map(Arc::as_ref)
+    }
+
+    /// The jobs that belong to dialects.
+    pub fn dialect_jobs(&self) -> DialectJobs {
+        self.schema.dialect_jobs()
+    }
+
+    /// The settings of the engine.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -258,9 +283,10 @@ impl Config {
         self.workers.unauthenticated_max = current.workers.unauthenticated_max;
         self.workers.unauthenticated_per_address_max = current.workers.unauthenticated_per_address_max;
         self.streams = current.streams.clone();
-        self.dialects.keep_until_restart(&current.dialects);
-        self.places.retain(|key, _| !diff::needs_restart(key));
-        let kept = current.places.iter().filter(|(key, _)| diff::needs_restart(key));
+        let schema = &self.schema;
+        self.dialects.keep_until_restart(&current.dialects, schema);
+        self.places.retain(|key, _| !diff::needs_restart(schema, key));
+        let kept = current.places.iter().filter(|(key, _)| diff::needs_restart(schema, key));
         self.places.extend(kept.map(|(key, place)| (key.clone(), place.clone())));
     }
 
@@ -273,4 +299,9 @@ impl Config {
     pub fn to_json(&self) -> serde_json::Value {
         render::to_json(self)
     }
+}
+
+/// The entry as a `T`, if it is one.
+pub fn as_entry<T: SectionEntry>(entry: &dyn SectionEntry) -> Option<&T> {
+    (entry as &dyn Any).downcast_ref()
 }

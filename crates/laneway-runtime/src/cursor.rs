@@ -1,7 +1,7 @@
 //! Where a list goes on: opaque texts that fit the list they came from and no other.
 //!
 //! A cursor holds a position and a code over the position, the tenant and the filters. The key is drawn at start, so
-//! nobody can make one, learn from one how many jobs others have, or carry one over to another list.
+//! a client cannot make one, learn from one how many jobs others have, or use one for another list.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

@@ -1,4 +1,4 @@
-//! The polite end: nothing is lost and no attempt is burnt.
+//! The graceful stop: no job is lost and no attempt is counted.
 //!
 //! Correctness never needs this. A process that is killed recovers from its store; a process that drains leaves its
 //! handlers time, and hands back what they did not end.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use laneway_core::{Command, Span};
 use tokio::sync::oneshot;
 
-use crate::event_loop::Ask;
+use crate::event_loop::ClientRequest;
 use crate::executors::local::LocalExecutor;
 use crate::scheduler::{Scheduler, Stopped};
 
@@ -22,12 +22,12 @@ const HAND_BACK_GRACE: Span = Span::secs(1);
 /// How often it is looked whether workers still have tasks.
 const WORKERS_LOOK_EVERY: Span = Span(50);
 /// How long calls of webhooks that are under way may take to end; those that do not are made again.
-const NEWS_GRACE: Span = Span::secs(2);
+const WEBHOOK_GRACE: Span = Span::secs(2);
 
 /// How a drain went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Runs that had not ended within the limit and were told to stop.
+    /// Attempts that did not end within the limit and were stopped.
     pub interrupted: usize,
     /// Runs of these that were handed back while their handler still held on to a thread.
     pub abandoned: usize,
@@ -39,31 +39,31 @@ impl Scheduler {
     /// after the next start. When this returns, the store is closed.
     pub async fn drain(&self, limit: Duration) -> Result<Drained, Stopped> {
         self.send(Command::Admin(AdminCommand::Drain)).await?;
-        let places = self.runners.all();
-        let runs = places.iter().map(|executor| executor.running()).sum::<usize>();
+        let executors = self.runners.all();
+        let runs = executors.iter().map(|executor| executor.running()).sum::<usize>();
         tracing::info!(runs, limit = ?limit, "draining: nothing new starts");
         let mut drained = Drained::default();
         let limit = Span(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-        let (idle, ()) = tokio::join!(self.idle_within(&places, limit), self.workers_done_within(limit));
+        let (idle, ()) = tokio::join!(self.idle_within(&executors, limit), self.workers_done_within(limit));
         if !idle {
-            drained.interrupted = places.iter().map(|executor| executor.running()).sum();
+            drained.interrupted = executors.iter().map(|executor| executor.running()).sum();
             tracing::warn!(
                 runs = drained.interrupted,
-                "the time to drain is over; running handlers are told to stop"
+                "the drain limit has passed; running handlers are stopped"
             );
-            places.iter().for_each(|executor| executor.cancel_all());
-            if !self.idle_within(&places, CANCEL_GRACE).await {
-                places.iter().for_each(|executor| executor.abandon_all());
-                self.idle_within(&places, HAND_BACK_GRACE).await;
+            executors.iter().for_each(|executor| executor.cancel_all());
+            if !self.idle_within(&executors, CANCEL_GRACE).await {
+                executors.iter().for_each(|executor| executor.abandon_all());
+                self.idle_within(&executors, HAND_BACK_GRACE).await;
             }
-            for executor in &places {
+            for executor in &executors {
                 drained.abandoned += executor.hand_back_rest().await;
             }
         }
-        // What was canceled just now has been told, or will be after the next start.
-        self.shared.news.all_told_within(&self.shared.clock, NEWS_GRACE).await;
+        // Webhooks of jobs that were canceled just now are sent here, or after the next start.
+        self.shared.webhook_queue.all_ended_within(&self.shared.clock, WEBHOOK_GRACE).await;
         let (stop, stopped) = oneshot::channel();
-        self.asks.send(Ask::Stop(stop)).await.map_err(|_| Stopped)?;
+        self.requests.send(ClientRequest::Stop(stop)).await.map_err(|_| Stopped)?;
         stopped.await.map_err(|_| Stopped)?;
         let Drained { interrupted, abandoned } = drained;
         tracing::info!(
@@ -94,9 +94,9 @@ impl Scheduler {
     }
 
     /// Waits until nothing runs in this process, at most for `span`. True when nothing does.
-    async fn idle_within(&self, places: &[Arc<LocalExecutor>], span: Span) -> bool {
+    async fn idle_within(&self, executors: &[Arc<LocalExecutor>], span: Span) -> bool {
         let idle = async {
-            for executor in places {
+            for executor in executors {
                 executor.idle().await;
             }
         };

@@ -1,9 +1,9 @@
-//! THE loop: one thread that takes commands, lets the engine decide, commits, and only then publishes.
+//! The loop: one thread that takes commands, lets the engine decide, commits, and only then publishes.
 //!
-//! Whatever arrives during a commit is the next batch, so commits group by themselves and a lone command waits for nobody.
-//! What runners say has an inbox of its own and goes first: a flood of submits must not make running work look lost. A
-//! commit that fails is the end of the loop: nothing of the batch is published, every caller gets [`Stopped`], and the process
-//! is expected to exit and recover at its next start.
+//! Commands that arrive during a commit are the next batch, so commits group by themselves, and a single command does not
+//! wait for others. Messages of runners have an inbox of their own and go first: a flood of submits must not make running
+//! attempts look lost. A commit that fails ends the loop: nothing of the batch is published, every caller gets [`Stopped`],
+//! and the process is expected to exit and recover at its next start.
 //!
 //! [`Stopped`]: crate::Stopped
 
@@ -27,47 +27,49 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::{Committed, Driver, fresh_seed};
-use crate::cache::PayloadCache;
 use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
-use crate::executors::Place;
+use crate::executors::Executor;
 use crate::failure_log::FailureLog;
-use crate::job_log;
+use crate::job_log::{self, DialectJobs};
 use crate::metrics::{Metrics, TimedStore};
-use crate::news::NewsBox;
+use crate::payload_cache::PayloadCache;
 use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::sessions::TokenEstimate;
+use crate::webhooks::queue::WebhookQueue;
 
 /// Most commands that wait beside the inbox: enough to fill any batch.
 const TAKEN_MAX: usize = 1_024;
 
-/// How many commands the last batch must have answered for the next one to wait for its callers.
-const GATHER_FROM: usize = 8;
-/// How often the next batch lets others run before it goes on with what it has.
-const GATHER_MAX: u32 = 8;
+/// How many commands the last batch must have answered for the next one to collect requests.
+const COLLECT_FROM: usize = 8;
+/// How often the loop yields to collect requests before it goes on.
+const COLLECT_MAX: u32 = 8;
 
 /// How a loop is started.
 pub struct Options {
     /// The engine's settings.
     pub settings: Settings,
-    /// Where time comes from. Defaults to the system's clock.
+    /// The clock. Defaults to the system's clock.
     pub clock: Clock,
-    /// What ids and jitter are drawn from: a secret, fresh at every boot. Defaults to one of the operating system.
+    /// The secret seed of ids and jitter, fresh at every start. Defaults to random bytes of the operating system.
     pub seed: Option<Seed>,
-    /// Most commands that wait for the loop; callers beyond wait in line. Defaults to 1,024.
+    /// Most requests that wait for the loop; further callers wait. Defaults to 1,024.
     pub inbox_len_max: usize,
-    /// Most words of runners that wait for the loop. Defaults to 4,096.
-    pub words_len_max: usize,
+    /// Most messages of runners that wait for the loop. Defaults to 4,096.
+    pub runner_inbox_len_max: usize,
     /// How many recent events are kept in memory for listeners. Defaults to 16,384.
     pub events_len_max: usize,
     /// How many bytes of payloads of waiting jobs are kept in memory. Defaults to 64 MiB.
     pub payload_cache_bytes: usize,
     /// Most queries that read the store at once. Defaults to 8.
     pub readers_max: usize,
-    /// How full the context of a session is. Asked before a job is submitted for the session and when one of it has run,
-    /// on a thread where blocking hurts nobody. Defaults to nobody who knows.
+    /// Estimates how full the context of a session is. Called before a job of the session is submitted and after one has run,
+    /// on a thread that may block. Defaults to none.
     pub token_estimate: Option<TokenEstimate>,
+    /// The jobs that belong to dialects, for the log. Defaults to none.
+    pub dialect_jobs: DialectJobs,
 }
 
 impl Options {
@@ -78,11 +80,12 @@ impl Options {
             clock: Clock::system(),
             seed: None,
             inbox_len_max: 1_024,
-            words_len_max: 4_096,
+            runner_inbox_len_max: 4_096,
             events_len_max: 16_384,
             payload_cache_bytes: 64 << 20,
             readers_max: 8,
             token_estimate: None,
+            dialect_jobs: DialectJobs::default(),
         }
     }
 }
@@ -104,14 +107,14 @@ pub enum StartError {
 /// Why a loop ended that should not have.
 #[derive(Debug, Error)]
 pub enum Fatal {
-    /// The store failed; what it holds is known again after a restart.
+    /// The store failed; a restart reads its state again.
     #[error("{0}")]
     Store(StoreError),
     /// Another server has taken the store over. Nothing of the last batch was written; this server must not start again
     /// beside the other one.
     #[error("{0}")]
     Fenced(StoreError),
-    /// The engine found itself in a state that cannot be.
+    /// The engine panicked.
     #[error("the engine panicked: {0}")]
     Panicked(String),
 }
@@ -137,60 +140,60 @@ impl Running {
     }
 }
 
-/// What callers hand to the loop.
-pub(crate) enum Ask {
+/// A request of a client to the loop.
+pub(crate) enum ClientRequest {
     Command(Command, oneshot::Sender<Reply>),
     AddExecutor {
         offer: ExecutorOffer,
-        executor: Arc<dyn Place>,
+        executor: Arc<dyn Executor>,
         reply: oneshot::Sender<Reply>,
     },
     Query(Query, oneshot::Sender<Answer>),
     Progress(LeaseProgress, oneshot::Sender<()>),
-    /// Take what is in the inboxes, then end. Told when the store is closed.
+    /// Take the rest of the inboxes, then end. Answered when the store is closed.
     Stop(oneshot::Sender<()>),
 }
 
-/// How far the holder of a lease says it is.
+/// The progress that the holder of a lease reports.
 pub(crate) struct LeaseProgress {
     pub(crate) lease: AttemptId,
     pub(crate) fraction: f64,
     pub(crate) message: Box<str>,
 }
 
-/// What the loop does after a batch is published and before the next one begins.
+/// Work after a batch is published and before the next one begins.
 enum AfterBatch {
     Answer(Query, oneshot::Sender<Answer>),
     Publish(LeaseProgress, oneshot::Sender<()>),
 }
 
-/// What runners hand to the loop.
+/// A message of a runner to the loop.
 pub(crate) struct RunnerMessage {
     pub(crate) command: Command,
     pub(crate) reply: Option<oneshot::Sender<Reply>>,
 }
 
-/// Who waits for the answer to a command.
+/// The caller that waits for the reply to a command.
 enum Caller {
-    Nobody,
-    Asks(oneshot::Sender<Reply>),
-    /// Wants to be a place, if the engine takes its offer.
-    Executors {
+    None,
+    Waits(oneshot::Sender<Reply>),
+    /// Becomes an executor, if the engine accepts its offer.
+    NewExecutor {
         name: Name,
-        executor: Arc<dyn Place>,
+        executor: Arc<dyn Executor>,
         reply: oneshot::Sender<Reply>,
     },
 }
 
-/// Who runs the attempts of a place.
-struct Placed {
-    now: Arc<dyn Place>,
-    /// Who ran them before and may still run some: a stop must find its run.
-    before: Vec<Weak<dyn Place>>,
+/// An executor by its name.
+struct ExecutorEntry {
+    now: Arc<dyn Executor>,
+    /// Earlier executors of that name, which may still run attempts: a stop must find them.
+    before: Vec<Weak<dyn Executor>>,
 }
 
-impl Placed {
-    fn replace(&mut self, executor: Arc<dyn Place>) {
+impl ExecutorEntry {
+    fn replace(&mut self, executor: Arc<dyn Executor>) {
         if Arc::ptr_eq(&self.now, &executor) {
             return;
         }
@@ -204,7 +207,7 @@ impl Placed {
         self.before.iter().filter_map(Weak::upgrade).for_each(|executor| executor.stop(fences, grace));
     }
 
-    /// Whoever has the attempt takes the answer; others do not know it.
+    /// The executor that has the attempt takes the answer; the others do not know it.
     fn answer(&self, fence: Fence, request: &Name, answer: &NextAnswer) {
         let before = self.before.iter().filter_map(Weak::upgrade);
         for executor in before.chain([Arc::clone(&self.now)]) {
@@ -221,11 +224,12 @@ impl Scheduler {
             clock,
             seed,
             inbox_len_max,
-            words_len_max,
+            runner_inbox_len_max,
             events_len_max,
             payload_cache_bytes,
             readers_max,
             token_estimate,
+            dialect_jobs,
         } = options;
         let metrics = Metrics::new();
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
@@ -235,7 +239,7 @@ impl Scheduler {
         let recovered = driver.recovered();
         log_recovery(driver.engine(), &recovered, clock.now().mono.since(began.mono));
         metrics.batch(&recovered);
-        let (asks, asks_in) = mpsc::channel(inbox_len_max);
+        let (requests, requests_in) = mpsc::channel(inbox_len_max);
         let reader = driver.reader();
         let readers = Arc::new(Semaphore::new(readers_max));
         let events =
@@ -252,39 +256,40 @@ impl Scheduler {
             api_meter: ApiMeter::new(clock.clone()),
             load_board: Default::default(),
             clock: clock.clone(),
-            news: NewsBox::new(),
+            webhook_queue: WebhookQueue::new(),
             draining: CancellationToken::new(),
             running: AtomicBool::new(true),
             token_estimate,
             workers: Default::default(),
-            asks: asks.downgrade(),
+            requests: requests.downgrade(),
         });
-        let (words, words_in) = mpsc::channel(words_len_max);
+        let (messages, messages_in) = mpsc::channel(runner_inbox_len_max);
         let looper = Loop {
             driver,
             shared: Arc::clone(&shared),
-            asks: asks_in,
-            words: words_in,
+            requests: requests_in,
+            messages: messages_in,
             commands: VecDeque::new(),
             callers: VecDeque::new(),
-            words_left: 0,
+            messages_left: 0,
             taken: Vec::new(),
             after_batch: Vec::new(),
             executors: BTreeMap::new(),
             cache: PayloadCache::new(payload_cache_bytes),
             stall: StallWatch::new(clock),
             failures: FailureLog::default(),
-            took_ask: true,
+            dialect_jobs,
+            took_request: true,
             answered: 0,
             stop: None,
             stopping: false,
         };
         let running = looper.spawn()?;
-        Ok((Scheduler { asks, words, shared, runners: Arc::default() }, running))
+        Ok((Scheduler { requests, messages, shared, runners: Arc::default() }, running))
     }
 }
 
-/// One line about what the start found.
+/// Logs the result of the recovery.
 fn log_recovery(engine: &Engine, recovered: &Committed, took: Span) {
     let is_lost =
         |change: &&Change| matches!(change, Change::AttemptClosed(closed) if closed.end == AttemptEnd::Lost);
@@ -294,27 +299,28 @@ fn log_recovery(engine: &Engine, recovered: &Committed, took: Span) {
     tracing::info!(jobs, attempts_lost, took_ms = took.0, "recovered");
 }
 
-/// Everything the loop's thread owns.
+/// The state of the loop's thread.
 struct Loop {
     driver: Driver,
     shared: Arc<Shared>,
-    asks: mpsc::Receiver<Ask>,
-    words: mpsc::Receiver<RunnerMessage>,
-    /// Taken from the inboxes and not yet applied: words first, then other commands.
+    requests: mpsc::Receiver<ClientRequest>,
+    messages: mpsc::Receiver<RunnerMessage>,
+    /// Taken from the inboxes and not yet applied: messages of runners first, then other commands.
     commands: VecDeque<Command>,
-    /// Who waits for the answer to each of `commands`.
+    /// The callers that wait for the replies to `commands`.
     callers: VecDeque<Caller>,
-    /// How many of `commands` are runners' words.
-    words_left: usize,
-    /// Room for words on their way from the inbox; empty between uses.
+    /// How many of `commands` are messages of runners.
+    messages_left: usize,
+    /// A buffer for messages from the inbox; empty between uses.
     taken: Vec<RunnerMessage>,
     after_batch: Vec<AfterBatch>,
-    executors: BTreeMap<Name, Placed>,
+    executors: BTreeMap<Name, ExecutorEntry>,
     cache: PayloadCache,
     stall: StallWatch,
     failures: FailureLog,
+    dialect_jobs: DialectJobs,
     /// True when the last batch applied a command that is no message of a runner, or none was left.
-    took_ask: bool,
+    took_request: bool,
     /// How many commands the last batch answered.
     answered: usize,
     stop: Option<oneshot::Sender<()>>,
@@ -324,7 +330,7 @@ struct Loop {
 impl Loop {
     fn spawn(self) -> Result<Running, StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let (tell, ended) = oneshot::channel();
+        let (sender, ended) = oneshot::channel();
         std::thread::Builder::new().name("laneway-loop".into()).spawn(move || {
             let shared = Arc::clone(&self.shared);
             let mut looper = self;
@@ -351,7 +357,7 @@ impl Loop {
             if let Some(stop) = stop {
                 let _ = stop.send(());
             }
-            drop(tell.send(outcome));
+            drop(sender.send(outcome));
         })?;
         Ok(Running { ended })
     }
@@ -361,9 +367,9 @@ impl Loop {
             if self.commands.is_empty() && self.after_batch.is_empty() {
                 self.wait().await;
             }
-            self.take_words();
-            self.take_asks();
-            self.gather();
+            self.take_messages();
+            self.take_requests();
+            self.collect();
             if let Some(stall) = self.stall.look() {
                 tracing::warn!(
                     seconds = stall.as_secs_f64(),
@@ -376,7 +382,11 @@ impl Loop {
             let committed = self.driver.commit(batch)?;
             self.publish(now, committed);
             self.finish_batch(now);
-            if self.stopping && self.commands.is_empty() && self.asks.is_empty() && self.words.is_empty() {
+            if self.stopping
+                && self.commands.is_empty()
+                && self.requests.is_empty()
+                && self.messages.is_empty()
+            {
                 self.driver.close();
                 return Ok(());
             }
@@ -389,68 +399,68 @@ impl Loop {
             return;
         }
         let wakeup = self.driver.engine().next_wakeup();
-        let words_max = self.words.max_capacity();
+        let messages_max = self.messages.max_capacity();
         tokio::select! {
             biased;
-            count = self.words.recv_many(&mut self.taken, words_max) => match count {
-                // Every handle and every place is gone: nobody can say anything any more.
+            count = self.messages.recv_many(&mut self.taken, messages_max) => match count {
+                // Every handle and every executor is gone: no message can come any more.
                 0 => self.stopping = true,
-                _ => self.put_words_first(),
+                _ => self.put_messages_first(),
             },
-            ask = self.asks.recv() => match ask {
-                Some(ask) => self.take_ask(ask),
-                // Every handle is gone: nobody can ask any more.
+            request = self.requests.recv() => match request {
+                Some(request) => self.take_request(request),
+                // Every handle is gone: no request can come any more.
                 None => self.stopping = true,
             },
             () = self.shared.clock.wait_for(wakeup) => {}
         }
     }
 
-    /// Takes all words that wait. Not while older words are left, whose order must stay; and not twice without room for
-    /// another command between: runners must not starve callers, either.
-    fn take_words(&mut self) {
-        let asks_wait = !self.commands.is_empty() || !self.asks.is_empty();
-        if self.words_left > 0 || (asks_wait && !self.took_ask) {
+    /// Takes all waiting messages of runners. Not while older ones are left, whose order must stay; and not twice without a
+    /// request in between: runners must not starve clients, either.
+    fn take_messages(&mut self) {
+        let requests_wait = !self.commands.is_empty() || !self.requests.is_empty();
+        if self.messages_left > 0 || (requests_wait && !self.took_request) {
             return;
         }
-        while self.taken.len() < self.words.max_capacity() {
-            let Ok(word) = self.words.try_recv() else { break };
-            self.taken.push(word);
+        while self.taken.len() < self.messages.max_capacity() {
+            let Ok(message) = self.messages.try_recv() else { break };
+            self.taken.push(message);
         }
-        self.put_words_first();
+        self.put_messages_first();
     }
 
-    fn put_words_first(&mut self) {
-        while let Some(word) = self.taken.pop() {
-            self.put_word_first(word);
+    fn put_messages_first(&mut self) {
+        while let Some(message) = self.taken.pop() {
+            self.put_message_first(message);
         }
     }
 
-    fn put_word_first(&mut self, word: RunnerMessage) {
-        self.commands.push_front(word.command);
-        self.callers.push_front(word.reply.map_or(Caller::Nobody, Caller::Asks));
-        self.words_left += 1;
+    fn put_message_first(&mut self, message: RunnerMessage) {
+        self.commands.push_front(message.command);
+        self.callers.push_front(message.reply.map_or(Caller::None, Caller::Waits));
+        self.messages_left += 1;
     }
 
-    fn take_asks(&mut self) {
-        // Words do not count: however many there are, the next turns have callers behind them.
-        while self.commands.len().saturating_sub(self.words_left) < TAKEN_MAX
+    fn take_requests(&mut self) {
+        // Messages of runners do not count: however many there are, requests of clients wait behind them.
+        while self.commands.len().saturating_sub(self.messages_left) < TAKEN_MAX
             && self.after_batch.len() < TAKEN_MAX
         {
-            let Ok(ask) = self.asks.try_recv() else { return };
-            self.take_ask(ask);
+            let Ok(request) = self.requests.try_recv() else { return };
+            self.take_request(request);
         }
     }
 
-    /// Callers that were answered together come back one after the other. The first of them must not get a commit of its
-    /// own while the others are on their way: gives them the processor a few times. A lone caller is not kept waiting.
-    fn gather(&mut self) {
-        for _ in 0..GATHER_MAX {
-            if self.answered < GATHER_FROM || self.commands.len() * 2 >= self.answered {
+    /// Callers that were answered together send their next requests one after the other. The first of them must not get a
+    /// commit of its own while the others are about to send: yields the processor a few times. A single caller does not wait.
+    fn collect(&mut self) {
+        for _ in 0..COLLECT_MAX {
+            if self.answered < COLLECT_FROM || self.commands.len() * 2 >= self.answered {
                 return;
             }
             std::thread::yield_now();
-            self.take_asks();
+            self.take_requests();
         }
     }
 
@@ -459,37 +469,40 @@ impl Loop {
         self.callers.push_back(caller);
     }
 
-    fn take_ask(&mut self, ask: Ask) {
-        match ask {
-            Ask::Command(command, reply) => self.take_command(command, Caller::Asks(reply)),
-            Ask::AddExecutor { offer, executor, reply } => {
-                let caller = Caller::Executors { name: offer.executor.clone(), executor, reply };
+    fn take_request(&mut self, request: ClientRequest) {
+        match request {
+            ClientRequest::Command(command, reply) => self.take_command(command, Caller::Waits(reply)),
+            ClientRequest::AddExecutor { offer, executor, reply } => {
+                let caller = Caller::NewExecutor { name: offer.executor.clone(), executor, reply };
                 self.take_command(Command::Admin(AdminCommand::Offer(offer)), caller);
             }
-            Ask::Query(query, reply) => self.after_batch.push(AfterBatch::Answer(query, reply)),
-            Ask::Progress(progress, reply) => self.after_batch.push(AfterBatch::Publish(progress, reply)),
-            Ask::Stop(stop) => {
+            ClientRequest::Query(query, reply) => self.after_batch.push(AfterBatch::Answer(query, reply)),
+            ClientRequest::Progress(progress, reply) => {
+                self.after_batch.push(AfterBatch::Publish(progress, reply))
+            }
+            ClientRequest::Stop(stop) => {
                 self.stop = Some(stop);
                 self.stopping = true;
-                self.asks.close();
-                self.words.close();
+                self.requests.close();
+                self.messages.close();
             }
         }
     }
 
-    /// Publishes what is durable now: work to executors, answers to callers, events to listeners.
+    /// Publishes a committed batch: attempts to executors, replies to callers, events to listeners.
     fn publish(&mut self, now: Now, mut committed: Committed) {
         self.shared.metrics.batch(&committed);
         let taken = committed.replies.len();
         self.answered = taken;
-        self.took_ask = taken > self.words_left || (self.commands.is_empty() && self.asks.is_empty());
-        self.words_left = self.words_left.saturating_sub(taken);
-        // Taken out before executors are notified: what cannot run puts its message in front of the queue.
+        self.took_request =
+            taken > self.messages_left || (self.commands.is_empty() && self.requests.is_empty());
+        self.messages_left = self.messages_left.saturating_sub(taken);
+        // Taken out before executors are notified: an attempt that cannot run puts its message in front of the queue.
         let callers: Vec<_> = self.callers.drain(..taken).collect();
         let callers: Vec<_> = callers
             .into_iter()
             .zip(&committed.replies)
-            .map(|(caller, reply)| self.place_first(caller, reply))
+            .map(|(caller, reply)| self.add_executor(caller, reply))
             .collect();
         // Before the changes are taken apart: they hold the errors.
         self.failures.log(now, &committed.changes, &committed.events);
@@ -507,7 +520,7 @@ impl Loop {
                 _ => {}
             }
         }
-        job_log::log_events(&committed.events);
+        job_log::log_events(&committed.events, &self.dialect_jobs);
         let ended = self.shared.waiters.ended_in(&committed.events);
         self.shared.events.publish(committed.events.drain(..));
         self.shared.waiters.wake(&ended);
@@ -521,16 +534,17 @@ impl Loop {
         self.driver.take_back(committed);
     }
 
-    /// An executor whose offer was taken gets its work from this batch on. Gives the caller that waits for the answer.
-    fn place_first(&mut self, caller: Caller, reply: &Reply) -> Option<oneshot::Sender<Reply>> {
+    /// Adds an executor whose offer was accepted; it gets attempts from this batch on. Returns the caller that waits for the
+    /// reply.
+    fn add_executor(&mut self, caller: Caller, reply: &Reply) -> Option<oneshot::Sender<Reply>> {
         match caller {
-            Caller::Nobody => None,
-            Caller::Asks(caller) => Some(caller),
-            Caller::Executors { name, executor, reply: caller } => {
+            Caller::None => None,
+            Caller::Waits(caller) => Some(caller),
+            Caller::NewExecutor { name, executor, reply: caller } => {
                 if !matches!(reply, Reply::Rejected(_)) {
                     match self.executors.entry(name) {
                         Entry::Vacant(entry) => {
-                            entry.insert(Placed { now: executor, before: Vec::new() });
+                            entry.insert(ExecutorEntry { now: executor, before: Vec::new() });
                         }
                         Entry::Occupied(mut entry) => entry.get_mut().replace(executor),
                     }
@@ -540,7 +554,7 @@ impl Loop {
         }
     }
 
-    /// Keeps what jobs that were just created need to run, forgets what ended. True when a token changed.
+    /// Caches the payloads of new jobs, and forgets those of ended ones. True when a token changed.
     fn keep_payloads(&mut self, changes: &mut Vec<Change>) -> bool {
         let mut tokens_changed = false;
         for change in changes.drain(..) {
@@ -553,7 +567,7 @@ impl Loop {
                         self.cache.forget(into.seq);
                     }
                 }
-                // What a worker that asked said of its attempt; local runs forget by themselves.
+                // The progress that a worker reported; local attempts forget theirs themselves.
                 Change::AttemptClosed(closed) if closed.open.holder.is_some() => {
                     let fence = closed.open.fence;
                     self.shared.progress.remove(fence.job, fence.attempt);

@@ -1,9 +1,9 @@
-//! What happens, numbered, for everybody who listens: live, and from any number on.
+//! The event bus: numbered events for listeners, live and from any number on.
 //!
 //! The loop publishes once for each commit. An event goes to the topics that ask for it (`events/topics.rs`): listeners of
 //! equal interest share a topic, its recent events and the frames that are made of them, and listeners of other topics
 //! sleep on. A listener reads at its own pace from its topic; what the topic no longer has it reads from the ring of recent
-//! events, then from the store. What the store no longer has is told as one explicit gap. A slow listener slows nobody.
+//! events, then from the store. Events that the store no longer has are reported as one gap. A slow listener delays no other.
 
 mod topics;
 
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::feedback::Feedback;
 use crate::scheduler::{ReadError, Stopped, read_store};
-use crate::turns::Turns;
+use crate::tenant_permits::TenantPermits;
 
 use topics::{Board, Read, Tip, Topic};
 pub use topics::{Interest, Jobs};
@@ -52,8 +52,8 @@ struct Shared {
     counts: Arc<Counts>,
     reader: Arc<dyn Reader>,
     permits: Arc<Semaphore>,
-    /// Turns of listeners to read from the store.
-    replays: Turns,
+    /// Permits of listeners to read from the store.
+    replays: TenantPermits,
 }
 
 /// How often events were encoded and handed out, all listeners together.
@@ -64,7 +64,7 @@ struct Counts {
     woken: AtomicU64,
 }
 
-/// What listeners cost so far.
+/// The cost of listeners so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
     /// How many frames were made of events.
@@ -82,21 +82,19 @@ pub struct EventRef(Arc<Cell>);
 #[derive(Debug)]
 struct Cell {
     event: Event,
-    frames: [OnceLock<Bytes>; Representation::COUNT],
+    native: OnceLock<Bytes>,
+    /// The frames that dialects made, by their names.
+    dialects: Mutex<Vec<(&'static str, Bytes)>>,
     counts: Arc<Counts>,
 }
 
-/// How an event is written for clients. An event is written once in each way.
+/// How an event is encoded for clients. An event is encoded once in each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Representation {
     /// A frame of the native stream.
     Native,
-    /// A frame of the dialect `synthia`.
-    Synthia,
-}
-
-impl Representation {
-    const COUNT: usize = 2;
+    /// A frame of the dialect of this name.
+    Dialect(&'static str),
 }
 
 impl Deref for EventRef {
@@ -109,7 +107,12 @@ impl Deref for EventRef {
 
 impl EventRef {
     fn new(event: Event, counts: &Arc<Counts>) -> EventRef {
-        EventRef(Arc::new(Cell { event, frames: Default::default(), counts: Arc::clone(counts) }))
+        EventRef(Arc::new(Cell {
+            event,
+            native: OnceLock::new(),
+            dialects: Mutex::default(),
+            counts: Arc::clone(counts),
+        }))
     }
 
     /// The event as a frame. Only the first call encodes; the others share what it made.
@@ -118,11 +121,22 @@ impl EventRef {
             self.0.counts.encoded.fetch_add(1, Ordering::Relaxed);
             encode(&self.0.event)
         };
-        self.0.frames[how as usize].get_or_init(make).clone()
+        match how {
+            Representation::Native => self.0.native.get_or_init(make).clone(),
+            Representation::Dialect(name) => {
+                let mut frames = self.0.dialects.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((_, frame)) = frames.iter().find(|(of, _)| *of == name) {
+                    return frame.clone();
+                }
+                let frame = make();
+                frames.push((name, frame.clone()));
+                frame
+            }
+        }
     }
 }
 
-/// What a listener hears.
+/// An item for a listener.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// Something happened.
@@ -140,7 +154,7 @@ pub enum Item {
     },
 }
 
-/// What a listener that takes many items at once hears.
+/// The items for a listener that takes many at once.
 #[derive(Clone, Debug)]
 pub enum Frames {
     /// Frames, one after the other.
@@ -153,24 +167,24 @@ pub enum Frames {
     },
 }
 
-/// How far a running job is, in its own words.
+/// The progress of a running job, as its attempt reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     /// The job.
     pub job: JobId,
-    /// Whose job it is.
+    /// The tenant of the job.
     pub tenant: Name,
     /// The attempt that says so.
     pub attempt: u32,
-    /// Where in its life it is, in its own words, bounded.
+    /// The stage, bounded.
     pub stage: Option<Box<str>>,
     /// From 0 to 1.
     pub fraction: f64,
-    /// What it says, bounded.
+    /// The message, bounded.
     pub message: Box<str>,
     /// Metrics of its own, by name: the latest value of each, bounded.
     pub metrics: BTreeMap<Box<str>, f64>,
-    /// When it said so.
+    /// The time of the report.
     pub at: Wall,
 }
 
@@ -187,7 +201,7 @@ impl EventBus {
             counts: Arc::default(),
             reader,
             permits,
-            replays: Turns::new(REPLAYS_MAX),
+            replays: TenantPermits::new(REPLAYS_MAX),
         };
         EventBus { shared: Arc::new(shared) }
     }
@@ -230,7 +244,7 @@ impl EventBus {
         self.shared.board().listeners()
     }
 
-    /// What listeners cost so far.
+    /// The cost of listeners so far.
     pub fn listener_counts(&self) -> ListenerCounts {
         let Counts { encoded, delivered, woken } = &*self.shared.counts;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -288,7 +302,7 @@ impl Drop for Subscription {
 }
 
 impl Subscription {
-    /// Waits for what comes next. [`ReadError::Stopped`] when the loop has ended and everything was told. Safe to drop
+    /// Waits for what comes next. [`ReadError::Stopped`] when the loop has ended and everything was delivered. Safe to drop
     /// while it waits: nothing is lost.
     pub async fn next(&mut self) -> Result<Item, ReadError> {
         loop {
@@ -378,7 +392,7 @@ impl Subscription {
         self.after
     }
 
-    /// Was it live, and has only the store what comes next?
+    /// True when the listener was live and the next events are only in the store.
     fn is_behind(&self) -> bool {
         self.was_live && !self.bus.shared.board().reaches(self.after)
     }
@@ -407,7 +421,7 @@ impl Subscription {
         }
     }
 
-    /// Was this item given already, when what is older than the topic was read?
+    /// True when the item was delivered already, with the events that are older than the topic.
     fn is_known(&self, item: &Item) -> bool {
         matches!(item, Item::Event(event) if event.number <= self.after)
     }
@@ -456,7 +470,7 @@ impl Subscription {
         let _turn = shared.replays.take(self.topic.interest().tenant.as_ref()).await;
         let filter = EventFilter { tenant: self.topic.interest().store_tenant(), ..EventFilter::default() };
         let (page, first) = read_store(&shared.permits, &shared.reader, move |reader| {
-            // In this order: what is purged between the two is told as gone, never left out.
+            // In this order: events that are purged between the two are reported as gone, never left out.
             let page = reader.events_after(&filter, after, REPLAY_PAGE)?;
             Ok((page, reader.first_event()?))
         })
@@ -513,7 +527,7 @@ impl ProgressTable {
         *so_far - count as u64 + 1
     }
 
-    /// Forgets what this attempt said; a later one's words stay.
+    /// Forgets the progress of this attempt; that of a later one stays.
     pub(crate) fn remove(&self, job: JobId, attempt: u32) {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         if given.get(&job).is_some_and(|(counted, _)| *counted <= attempt) {

@@ -1,13 +1,14 @@
-//! Where attempts run: what a place is told, and what it must say back.
+//! Executors: where attempts run.
 //!
-//! A [`Place`] gets offers and stops from the loop, after their commit. It must say `Command::Finish` for every offer,
-//! sooner or later. The one place of this crate runs async handlers in the process (`local.rs`); forwarding a job to a URL
-//! is such a handler, too (`http.rs`).
+//! An [`Executor`] gets offers and stops from the loop, after their commit. It must send `Command::Finish` for every offer.
+//! The executor of this crate runs async handlers in the process (`local.rs`); forwarding a job to a URL is such a handler,
+//! too (`http.rs`).
 
 pub mod context;
 pub mod http;
 pub mod local;
 pub(crate) mod logs;
+pub(crate) mod read_jobs;
 
 use laneway_core::{Bytes, Fence, JobRow, Name, NextAnswer, Seq, Span, Wall};
 
@@ -15,16 +16,16 @@ pub use context::JobContext;
 pub(crate) use context::cut;
 pub use local::{Handler, HandlerFuture, Handlers, IntoOutcome, IntoResult};
 
-/// Where attempts run. Both calls come from the loop's thread and must return at once.
-pub trait Place: Send + Sync {
-    /// Run these attempts. What was not kept in memory the place reads itself: the loop has no time for it.
+/// Runs attempts. All calls come from the loop's thread and must return at once.
+pub trait Executor: Send + Sync {
+    /// Runs these attempts. The executor reads jobs that are not in memory itself: the loop has no time for it.
     fn offer(&self, offered: Vec<Offered>);
 
-    /// These runs must stop; what has not ended after `grace` is given up by the engine.
+    /// Stops these attempts. The engine gives up those that have not ended after `grace`.
     fn stop(&self, fences: &[Fence], grace: Span);
 
-    /// What an attempt here called is answered (see [`crate::Scheduler::call_next`]). A place whose runs call nobody hears
-    /// nothing.
+    /// The answer to a call of an attempt (see [`crate::Scheduler::call_next`]). An executor whose attempts make no calls
+    /// ignores it.
     fn answer(&self, _fence: Fence, _request: Name, _answer: NextAnswer) {}
 }
 
@@ -33,7 +34,7 @@ pub trait Place: Send + Sync {
 pub struct Offered {
     /// The job.
     pub seq: Seq,
-    /// What every word about the attempt must carry.
+    /// The fence of every report on the attempt.
     pub fence: Fence,
     /// How long the attempt may run.
     pub timeout: Option<Span>,
@@ -53,11 +54,11 @@ pub struct Offered {
 pub struct Work {
     /// The job as stored.
     pub row: Box<JobRow>,
-    /// What the job was submitted with.
+    /// The payload of the job.
     pub payload: Bytes,
-    /// What the jobs that were merged into it were submitted with, in the order in which they came.
+    /// The payloads of the jobs that were merged into it, in the order of their submission.
     pub merged: Vec<Bytes>,
-    /// What every word about the attempt must carry.
+    /// The fence of every report on the attempt.
     pub fence: Fence,
     /// How long the attempt may run.
     pub timeout: Option<Span>,

@@ -1,6 +1,6 @@
 //! One log line for every job that failed, and for every attempt that failed or was lost and is followed by another one.
 //!
-//! The lines have a target of their own and are on by default: somebody who starts a server and sees a job fail looks at its
+//! The lines have a target of their own and are on by default: an operator who starts a server and sees a job fail looks at its
 //! log first. How many are written in a second is bounded; what is left out is counted.
 
 use laneway_core::event::JobLine;
@@ -56,7 +56,7 @@ impl FailureLog {
     }
 }
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sort {
     /// The job has failed.
@@ -78,7 +78,7 @@ impl Sort {
     }
 }
 
-/// What the changes of a turn hold about a job that failed.
+/// The changes of a batch about a job that failed.
 #[derive(Default)]
 struct Found<'a> {
     error: Option<&'a Failure>,

@@ -1,6 +1,6 @@
-//! What a run says of itself beside how far it is: pieces of what it writes, and changes to what it has so far.
+//! Feedback of a running attempt besides its progress: pieces of its output, and changes to its partial result.
 //!
-//! Told to whoever listens, and kept nowhere: what must last is in the job's log and in its result. Every piece and every
+//! It is sent to listeners and never stored: durable data is in the job's log and in its result. Every piece and every
 //! change of one attempt has a number of its own, 1, 2, 3, …, so that a listener sees what it missed.
 
 use laneway_core::{JobId, Name, Wall};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::executors::cut;
 
-/// Most bytes of pieces and changes in one report; what is longer is cut off or left out, and said so.
+/// Most bytes of pieces and changes in one report; longer ones are cut or left out, with a note.
 pub const FEEDBACK_BYTES_MAX: usize = 64 << 10;
 /// Most changes in one report; the rest is left out.
 pub const CHANGES_MAX: usize = 256;
@@ -28,13 +28,13 @@ pub fn report_line(report: &Value) -> String {
     serde_json::json!({"left_out_bytes": line.len()}).to_string()
 }
 
-/// What the runs of a job reported beside text: metrics and metadata, merged over the lines of one attempt.
+/// The metrics and metadata that attempts of a job reported, merged over the lines of one attempt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reported {
     attempt: u32,
     /// The latest value of each metric.
     pub metrics: Map<String, Value>,
-    /// What else was reported: a later value replaces an earlier one, `null` removes it.
+    /// Metadata: a later value replaces an earlier one, `null` removes it.
     pub metadata: Map<String, Value>,
 }
 
@@ -57,12 +57,12 @@ impl Reported {
     }
 }
 
-/// What a run says at once.
+/// One report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feedback {
     /// The job.
     pub job: JobId,
-    /// Whose job it is.
+    /// The tenant of the job.
     pub tenant: Name,
     /// The attempt that says so.
     pub attempt: u32,
@@ -72,7 +72,7 @@ pub struct Feedback {
     pub pieces: Vec<Piece>,
     /// Changes to what it has so far.
     pub changes: Vec<Change>,
-    /// When it said so.
+    /// The time of the report.
     pub at: Wall,
 }
 
@@ -83,15 +83,15 @@ pub struct Piece {
     pub channel: &'static str,
     /// The text, or bytes in base64.
     pub body: Body,
-    /// What the body is.
+    /// The type of the body.
     pub mime_type: Option<Box<str>>,
-    /// What else is said of it, as JSON.
+    /// Further data of it, as JSON.
     pub metadata: Option<Value>,
     /// True: a part of it was cut off.
     pub is_cut: bool,
 }
 
-/// What a piece holds.
+/// The content of a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// Text.
@@ -111,7 +111,7 @@ impl Default for Body {
 pub struct Change {
     /// Where: a JSON pointer.
     pub path: String,
-    /// What is there now. `None`: nothing any more.
+    /// The new value. `None`: it was removed.
     pub value: Option<Value>,
 }
 
@@ -140,11 +140,11 @@ pub fn bounded(mut pieces: Vec<Piece>) -> Vec<Piece> {
 /// else is put in place.
 pub fn changes_of(patch: &Value) -> Vec<Change> {
     let (mut changes, mut left) = (Vec::new(), FEEDBACK_BYTES_MAX);
-    gather(patch, String::new(), &mut changes, &mut left);
+    collect(patch, String::new(), &mut changes, &mut left);
     changes
 }
 
-fn gather(patch: &Value, path: String, changes: &mut Vec<Change>, left: &mut usize) {
+fn collect(patch: &Value, path: String, changes: &mut Vec<Change>, left: &mut usize) {
     if changes.len() >= CHANGES_MAX {
         return;
     }
@@ -153,7 +153,7 @@ fn gather(patch: &Value, path: String, changes: &mut Vec<Change>, left: &mut usi
     {
         for (name, value) in fields {
             let name = name.replace('~', "~0").replace('/', "~1");
-            gather(value, format!("{path}/{name}"), changes, left);
+            collect(value, format!("{path}/{name}"), changes, left);
         }
         return;
     }
@@ -177,15 +177,15 @@ mod tests {
         report_line,
     };
 
-    fn told(patch: &Value) -> Vec<(String, Option<Value>)> {
+    fn changes(patch: &Value) -> Vec<(String, Option<Value>)> {
         changes_of(patch).into_iter().map(|change| (change.path, change.value)).collect()
     }
 
     #[test]
-    fn a_merge_is_told_as_the_places_that_change() {
+    fn a_merge_is_a_list_of_changes() {
         let patch = json!({"a": {"b/c": 1, "d~": null}, "list": [1], "empty": {}});
         assert_eq!(
-            told(&patch),
+            changes(&patch),
             [
                 ("/a/b~1c".into(), Some(json!(1))),
                 ("/a/d~0".into(), None),
@@ -193,7 +193,7 @@ mod tests {
                 ("/list".into(), Some(json!([1]))),
             ]
         );
-        assert_eq!(told(&json!(7)), [], "the whole stays an object");
+        assert_eq!(changes(&json!(7)), [], "the whole stays an object");
     }
 
     #[test]
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn one_report_is_bounded() {
         let many: serde_json::Map<String, Value> = (0..1_000).map(|n| (n.to_string(), json!(n))).collect();
-        assert_eq!(told(&Value::Object(many)).len(), CHANGES_MAX);
+        assert_eq!(changes(&Value::Object(many)).len(), CHANGES_MAX);
         let long = "x".repeat(FEEDBACK_BYTES_MAX);
-        assert_eq!(told(&json!({"long": long, "short": 1})), [("/short".into(), Some(json!(1)))]);
+        assert_eq!(changes(&json!({"long": long, "short": 1})), [("/short".into(), Some(json!(1)))]);
         let text =
             |text: &str| Piece { channel: "stdout", body: Body::Text(text.into()), ..Piece::default() };
         let pieces = bounded(vec![text("one"), text(&long), text("three")]);

@@ -1,13 +1,13 @@
 //! One log line for every step of a job's life, for operators who want to read along.
 //!
-//! The lines have targets of their own, so that they can be switched on and off by themselves: one for native jobs, off by
-//! default, and one for jobs of dialects, on by default as in the systems whose dialects they are. Whether anybody reads
-//! them is asked once a turn: a busy server that does not write them pays nothing for them.
+//! The lines have two targets: one for native jobs, off by default, and one for jobs of dialects, on by default, because
+//! the original systems write such lines by default. Whether a target is enabled is checked once for each batch, so a busy
+//! server that does not write the lines does not pay for them.
 
 use laneway_core::event::JobLine;
 use laneway_core::{Event, EventKind};
 
-use crate::agent_turn::{AGENT_TURN, CRON_LANE};
+use crate::config::JobsOf;
 
 /// The target of the lines, for `log.filter`.
 pub const TARGET: &str = "laneway::jobs";
@@ -15,8 +15,21 @@ pub const TARGET: &str = "laneway::jobs";
 /// The target of the lines about jobs of dialects, whose systems write them by default.
 pub const DIALECTS_TARGET: &str = "laneway::dialects";
 
-/// Lanes that only dialects use.
-const DIALECT_LANES: [&str; 4] = ["pinchtab", "synthia", "synthia_jobs", "astraflow"];
+/// The jobs that belong to dialects. Empty by default.
+#[derive(Clone, Debug, Default)]
+pub struct DialectJobs(Vec<JobsOf>);
+
+impl DialectJobs {
+    /// These jobs.
+    pub fn new(jobs: impl IntoIterator<Item = JobsOf>) -> DialectJobs {
+        DialectJobs(jobs.into_iter().collect())
+    }
+
+    fn contains(&self, line: &JobLine) -> bool {
+        let (lane, kind) = (line.lane.as_str(), line.kind.as_str());
+        self.0.iter().any(|jobs| jobs.lane == lane && jobs.kind.is_none_or(|of| of == kind))
+    }
+}
 
 /// One line. A macro, because the target of a line is fixed where it is written.
 macro_rules! log_line {
@@ -28,8 +41,8 @@ macro_rules! log_line {
     }};
 }
 
-/// Writes down what happened to jobs.
-pub(crate) fn log_events(events: &[Event]) {
+/// Logs what happened to jobs. Jobs in `of_dialects` have a target of their own.
+pub(crate) fn log_events(events: &[Event], of_dialects: &DialectJobs) {
     let native = tracing::enabled!(target: TARGET, tracing::Level::INFO);
     let dialects = tracing::enabled!(target: DIALECTS_TARGET, tracing::Level::INFO);
     if !native && !dialects {
@@ -37,7 +50,7 @@ pub(crate) fn log_events(events: &[Event]) {
     }
     for event in events {
         let (Some(line), Some(what)) = (&event.job, step(event.kind)) else { continue };
-        match is_of_dialect(line) {
+        match of_dialects.contains(line) {
             true if dialects => log_line!(DIALECTS_TARGET, event, line, what),
             false if native => log_line!(TARGET, event, line, what),
             _ => {}
@@ -45,13 +58,7 @@ pub(crate) fn log_events(events: &[Event]) {
     }
 }
 
-/// True for jobs that a dialect made: those in its lanes, and turns of agents by the clock.
-fn is_of_dialect(line: &JobLine) -> bool {
-    let lane = line.lane.as_str();
-    DIALECT_LANES.contains(&lane) || (lane == CRON_LANE && line.kind.as_str() == AGENT_TURN)
-}
-
-/// What a reader is told of; steps in between are in the event stream.
+/// The message for an event. Events without one are only in the event stream.
 fn step(kind: EventKind) -> Option<&'static str> {
     match kind {
         EventKind::JobSubmitted => Some("job submitted"),

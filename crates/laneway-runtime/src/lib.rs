@@ -1,19 +1,19 @@
-//! The loop that drives the engine, the handle everybody holds, executors, configuration.
+//! The loop that drives the engine, the scheduler handle, executors and the configuration.
 //!
-//! [`Scheduler`] is the handle: every surface of the house asks through it. Behind it one thread runs THE loop
-//! (`event_loop.rs`): take commands, decide, commit, and only then publish ([`Driver`]). Results go to callers, to places that
-//! run jobs (`executors.rs`) and to the event bus (`events.rs`). This crate decides nothing about jobs: that is
-//! `laneway-core`; and it writes no rows: that is `laneway-store`.
+//! Every caller sends its requests through a [`Scheduler`]. Behind it, one thread runs the loop (`event_loop.rs`): it takes
+//! commands, lets the engine decide, commits, and only then publishes ([`Driver`]). It publishes replies to callers,
+//! attempts to executors (`executors.rs`) and events to the event bus (`events.rs`). This crate makes no decisions about
+//! jobs: those are in `laneway-core`. It writes no rows: that is `laneway-store`.
 
-pub mod agent_turn;
 pub mod artifacts;
+pub mod audit_rate;
 pub mod batch;
 pub mod bindings;
-mod cache;
 pub mod caller;
 pub mod clock;
 pub mod config;
 pub mod cursor;
+pub mod dialect;
 pub mod drain;
 pub mod event_loop;
 pub mod events;
@@ -23,9 +23,7 @@ pub mod feedback;
 pub mod job_log;
 pub mod live_config;
 pub mod metrics;
-mod news;
-pub mod note_limits;
-pub mod outbound;
+mod payload_cache;
 pub mod probes;
 mod queries;
 pub mod runs;
@@ -33,10 +31,10 @@ pub mod scheduler;
 pub mod schedules;
 pub mod sessions;
 pub mod shares;
+pub mod sse;
 pub mod storage_probe;
-pub mod tabs;
+pub mod tenant_permits;
 mod tokens;
-pub mod turns;
 pub mod unauthenticated;
 mod waiters;
 pub mod webhooks;
@@ -48,8 +46,8 @@ pub use caller::Caller;
 pub use clock::Clock;
 pub use event_loop::{Fatal, Options, Running, StartError};
 pub use events::{EventBus, EventRef, Frames, Interest, Item, Jobs, Progress, Representation, Subscription};
-pub use executors::{Handler, Handlers, IntoOutcome, JobContext, Offered, Place, Work};
-/// What readers of the store give, for the surfaces that [`Scheduler::read`] it.
+pub use executors::{Executor, Handler, Handlers, IntoOutcome, JobContext, Offered, Work};
+/// The types that readers of the store return, for callers of [`Scheduler::read`].
 pub use laneway_store as store;
 pub use metrics::Metrics;
 pub use probes::{ApiMeter, LoadProbe};
@@ -57,7 +55,6 @@ pub use runs::RunView;
 pub use scheduler::{ReadError, Retried, Scheduler, Stopped, TokenTable, WaitError};
 pub use sessions::{SessionsReset, TokenEstimate};
 pub use shares::{NoShare, Share, Shares};
-pub use tabs::Tabs;
-pub use turns::Turns;
+pub use tenant_permits::TenantPermits;
 pub use webhooks::Webhooks;
 pub use workers::{BoundTask, PackageOrder, Report, ToWorker, WorkerLink, WorkerRun, WorkerTask};

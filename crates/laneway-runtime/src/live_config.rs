@@ -1,8 +1,8 @@
 //! The configuration while the server runs: API calls, file changes and SIGHUP change it, all or nothing.
 //!
-//! A change is merged, checked as a whole, handed to the engine (which makes it durable), and only then seen by others.
-//! A change that fails in any of these steps changes nothing. What keys there are and what they mean is the business of
-//! `config.rs`; how a file change is noticed is in `live_config/watch.rs`.
+//! A change is merged, checked as a whole, sent to the engine (which makes it durable), and only then published. A change
+//! that fails in any of these steps changes nothing. The keys and their meaning are in `config.rs`, the watch on the file is
+//! in `live_config/watch.rs`.
 
 mod watch;
 
@@ -17,14 +17,14 @@ use serde_json::Value;
 use tokio::sync::{Mutex, watch as latest};
 
 use crate::config::{
-    ChangedKey, Config, ConfigErrorKind, ConfigErrors, InstancePatch, KeyPath, Layers, Overrides, SecretKey,
-    changed_keys, is_builtin_lane, preview,
+    ChangedKey, Config, ConfigErrorKind, ConfigErrors, KeyPath, Layers, Overrides, Schema, SecretKey,
+    SectionEntry, changed_keys, preview,
 };
 use crate::scheduler::Scheduler;
 
 pub use watch::{ConfigWatch, WatchError};
 
-/// Longest list of changes that is kept in the audit list, in bytes.
+/// Longest list of changes in the audit log, in bytes.
 const DETAIL_MAX: usize = 2_048;
 
 /// The handle on the configuration in force; clones share it.
@@ -38,25 +38,25 @@ struct Shared {
     published: latest::Sender<Arc<Config>>,
     /// Held through a whole change, so that changes come one after the other.
     inputs: Mutex<Inputs>,
-    /// What stored secrets are encrypted with; nothing where nothing is kept on disk.
+    /// The key that encrypts stored secrets; unset if nothing is stored on disk.
     key: OnceLock<SecretKey>,
 }
 
-/// What the configuration in force was made of.
+/// The inputs of the configuration in force.
 #[derive(Clone)]
 struct Inputs {
     layers: Layers,
     overrides: Overrides,
 }
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug, Default)]
 pub struct Reloaded {
-    /// What holds from now on.
+    /// Changes that are in force now.
     pub changed: Vec<ChangedKey>,
-    /// What was written in the file but needs a restart to hold.
+    /// Changes in the file that need a restart.
     pub needs_restart: Vec<ChangedKey>,
-    /// What was written in the file but does not hold, because an API call set the same key and lies above it.
+    /// Changes in the file that have no effect, because an API call set the same key.
     pub shadowed: Vec<ChangedKey>,
 }
 
@@ -94,7 +94,7 @@ impl LiveConfig {
         self.shared.inputs.lock().await.layers.file().map(PathBuf::from)
     }
 
-    /// What the configuration would be after `patch`; changes nothing.
+    /// The configuration that would result from `patch`; changes nothing.
     pub async fn preview(&self, patch: &Value) -> Result<Config, ConfigErrors> {
         let inputs = self.shared.inputs.lock().await.clone();
         preview(&inputs.layers, &inputs.overrides, patch)
@@ -106,21 +106,28 @@ impl LiveConfig {
         self.to_the_end(|shared| async move { shared.patch(patch, origin).await }).await
     }
 
-    /// Puts an instance, and gives the configuration with it; true when it was not there before. It holds, and survives a
-    /// restart, when this returns `Ok`; after an `Err` nothing has changed.
-    pub async fn put_instance(
+    /// Puts an entry of a contributed section as a whole: `make` gets the current entry and returns the new one. Returns
+    /// the configuration with it, and true when there was no such entry before. It holds, and survives a restart, when this
+    /// returns `Ok`; after an `Err` nothing has changed.
+    pub async fn put_entry(
         &self,
+        section: &'static str,
         id: Name,
-        patch: InstancePatch,
+        make: impl FnOnce(Option<&dyn SectionEntry>) -> Value + Send + 'static,
         origin: Origin,
     ) -> Result<(Arc<Config>, bool), ConfigErrors> {
-        self.to_the_end(|shared| async move { shared.put_instance(&id, &patch, origin).await }).await
+        self.to_the_end(|shared| async move { shared.put_entry(section, &id, make, origin).await }).await
     }
 
-    /// Takes back what calls put under this id. Gives the configuration without it; one that the file names is still
-    /// there.
-    pub async fn remove_instance(&self, id: Name, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
-        self.to_the_end(|shared| async move { shared.remove_instance(&id, origin).await }).await
+    /// Removes an entry of a contributed section that calls put. Returns the configuration without it; an entry that the
+    /// file has under the same name is in force again.
+    pub async fn remove_entry(
+        &self,
+        section: &'static str,
+        id: Name,
+        origin: Origin,
+    ) -> Result<Arc<Config>, ConfigErrors> {
+        self.to_the_end(|shared| async move { shared.remove_entry(section, &id, origin).await }).await
     }
 
     /// Reads the file again; the binary calls this on SIGHUP. A file that cannot be used changes nothing. One log line
@@ -162,47 +169,54 @@ impl LiveConfig {
 impl Shared {
     async fn patch(&self, patch: Value, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
         let mut inputs = self.inputs.lock().await;
-        let overrides = inputs.overrides.patched(&patch)?;
+        let overrides = inputs.overrides.patched(inputs.layers.schema(), &patch)?;
         let next = self.resolve(&inputs, &overrides)?;
-        reject_removal_of_fixed_lanes(&patch, &next)?;
+        reject_removal_of_fixed_lanes(&patch, &next, inputs.layers.schema())?;
         self.reject_removal_of_used_lanes(&next).await?;
         self.change(&mut inputs, overrides, next, origin).await
     }
 
-    async fn put_instance(
+    async fn put_entry(
         &self,
+        section: &str,
         id: &Name,
-        patch: &InstancePatch,
+        make: impl FnOnce(Option<&dyn SectionEntry>) -> Value,
         origin: Origin,
     ) -> Result<(Arc<Config>, bool), ConfigErrors> {
         let mut inputs = self.inputs.lock().await;
-        let current = self.published.borrow().instances.get(id).cloned();
-        let is_new = current.is_none();
-        let overrides = inputs.overrides.with_instance(id, Some(patch.over(current.as_ref())));
+        let config = self.published.borrow().clone();
+        let current = config.any_entry(section, id);
+        let (entry, is_new) = (make(current), current.is_none());
+        let overrides = inputs.overrides.with_entry(section, id, Some(entry));
         let next = self.resolve(&inputs, &overrides)?;
         Ok((self.change(&mut inputs, overrides, next, origin).await?, is_new))
     }
 
-    async fn remove_instance(&self, id: &Name, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
+    async fn remove_entry(
+        &self,
+        section: &str,
+        id: &Name,
+        origin: Origin,
+    ) -> Result<Arc<Config>, ConfigErrors> {
         let mut inputs = self.inputs.lock().await;
-        if !inputs.overrides.has_instance(id) {
-            let key = KeyPath::of(&["instances", id.as_str()]);
-            let message =
-                "no call put the instance: remove it where it is written (file, environment, flags)";
+        if !inputs.overrides.has_entry(section, id) {
+            let key = KeyPath::of(&[section, id.as_str()]);
+            let known = inputs.layers.schema().entry_section(section);
+            let message = known.map_or("there is no such section", |known| known.not_removable);
             return Err(ConfigErrors::one(ConfigErrorKind::Conflict, &key, "", message));
         }
-        let overrides = inputs.overrides.with_instance(id, None);
+        let overrides = inputs.overrides.with_entry(section, id, None);
         let next = self.resolve(&inputs, &overrides)?;
         self.change(&mut inputs, overrides, next, origin).await
     }
 
-    /// What the store keeps of changes: without secrets that can be read.
+    /// The changes as they are stored: with encrypted secrets.
     async fn sealed(&self, stored: Bytes) -> Result<Bytes, ConfigErrors> {
         let Some(key) = self.key.get().cloned() else { return Ok(stored) };
         let sealed = tokio::task::spawn_blocking(move || key.seal(&stored)).await;
         sealed.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
             let message = format!("secrets cannot be encrypted, so nothing was changed: {error}");
-            ConfigErrors::one(ConfigErrorKind::Unreadable, &KeyPath::of(&["instances"]), "", message)
+            ConfigErrors::one(ConfigErrorKind::Unreadable, &KeyPath::root(), "", message)
         })
     }
 
@@ -306,7 +320,7 @@ impl Shared {
     }
 }
 
-/// What differs between the layers of before and after a reload, but stays as a call set it in `next`.
+/// The keys that differ between the layers before and after a reload, but that a call set in `next`.
 fn shadowed_keys(before: &Layers, after: &Layers, next: &Config) -> Vec<ChangedKey> {
     let alone = |layers: &Layers| layers.resolve(&Overrides::none()).ok();
     // Layers that are wrong without the calls above them say nothing about single keys.
@@ -315,11 +329,11 @@ fn shadowed_keys(before: &Layers, after: &Layers, next: &Config) -> Vec<ChangedK
 }
 
 /// `null` for a lane asks for its removal, and a lane that the file, the environment or a flag names cannot go that way.
-fn reject_removal_of_fixed_lanes(patch: &Value, next: &Config) -> Result<(), ConfigErrors> {
+fn reject_removal_of_fixed_lanes(patch: &Value, next: &Config, schema: &Schema) -> Result<(), ConfigErrors> {
     let asked = patch.get("lanes").and_then(Value::as_object).into_iter().flatten();
     for (name, _) in asked.filter(|(_, value)| value.is_null()) {
         if let Some((lane, _)) = next.settings().lanes.iter().find(|(lane, _)| lane.as_str() == name) {
-            if is_builtin_lane(name) {
+            if schema.is_builtin_lane(name) {
                 return Err(conflict(lane, "the lane is built in and cannot be removed; pause it instead"));
             }
             let message = "the lane is not only known from calls: remove it where it is written (file, environment, flags), \
@@ -364,8 +378,8 @@ fn log_reload(done: &Result<Reloaded, ConfigErrors>) {
 }
 
 fn one_line(changes: &[ChangedKey]) -> String {
-    let words: Vec<String> = changes.iter().map(ChangedKey::to_string).collect();
-    words.join(", ")
+    let texts: Vec<String> = changes.iter().map(ChangedKey::to_string).collect();
+    texts.join(", ")
 }
 
 fn bounded(mut text: String) -> String {

@@ -1,4 +1,4 @@
-//! Figures for Prometheus, in base units.
+//! Metrics for Prometheus, in base units.
 //!
 //! Counters follow from what was committed, histograms from what was measured, gauges from the engine at the moment of the
 //! scrape. Labels are lanes, codes and states only: agents, tenants and sessions come from clients and have no bound.
@@ -24,7 +24,7 @@ use prometheus_client::registry::Registry;
 use crate::batch::Committed;
 use crate::clock::Stopwatch;
 
-pub use workers::{ConnectionFigures, Retry, WorkerFigures};
+pub use workers::{ConnectionMetrics, Retry, WorkerMetrics};
 
 /// Bounds for times in seconds: a no-op handler and a long browser job both show.
 const TIMES: [f64; 15] =
@@ -33,7 +33,7 @@ const TIMES: [f64; 15] =
 /// A counter by lane.
 type LaneCounter = Family<LaneLabel, Counter<f64, AtomicU64>>;
 
-/// What the engine counts by lane and no event tells: name and meaning.
+/// Counters of lanes that follow from no event: name and meaning.
 const LANE_COUNTS: [(&str, &str); 6] = [
     ("lane_rejected", "Jobs rejected because a queue was full, by lane"),
     ("lane_expired", "Jobs whose deadline or queue timeout passed while they waited, by lane"),
@@ -43,17 +43,17 @@ const LANE_COUNTS: [(&str, &str); 6] = [
     ("lane_run_time_seconds", "How long these ran, by lane"),
 ];
 
-/// All figures. Clones are the same figures.
+/// All gauges. Clones are the same gauges.
 #[derive(Clone)]
 pub struct Metrics {
-    shared: Arc<Figures>,
+    shared: Arc<Registered>,
 }
 
-struct Figures {
+struct Registered {
     registry: Registry,
-    /// Figures whose names have no prefix.
+    /// Metrics whose names have no prefix.
     plain: Registry,
-    workers: WorkerFigures,
+    workers: WorkerMetrics,
     /// The lanes' counters, found without a lookup by text. Written by the loop only.
     lanes: Mutex<BTreeMap<Name, LaneCounters>>,
     jobs: Family<LaneEvent, Counter>,
@@ -69,7 +69,7 @@ struct Figures {
     jobs_now: Family<StateLabel, Gauge>,
     lane_waiting: Family<LaneLabel, Gauge>,
     lane_open: Family<LaneLabel, Gauge>,
-    /// What the engine counts by lane since the start, in the order of [`LANE_COUNTS`].
+    /// Counters of lanes since the start, in the order of [`LANE_COUNTS`].
     lane_counts: [LaneCounter; LANE_COUNTS.len()],
     deliveries: Family<OutcomeLabel, Counter>,
     delivery_tries: Counter,
@@ -135,9 +135,9 @@ impl EncodeLabelValue for Text {
 
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let mut figures = Figures::new();
-        figures.register();
-        Metrics { shared: Arc::new(figures) }
+        let mut registered = Registered::new();
+        registered.register();
+        Metrics { shared: Arc::new(registered) }
     }
 
     /// The page for Prometheus. Gauges are as of the last [`crate::Scheduler::render_metrics`].
@@ -156,21 +156,21 @@ impl Metrics {
         self.shared.rejections.get_or_create(&CodeLabel { code }).inc();
     }
 
-    /// Figures of the worker protocol.
-    pub fn workers(&self) -> &WorkerFigures {
+    /// Metrics of the worker protocol.
+    pub fn workers(&self) -> &WorkerMetrics {
         &self.shared.workers
     }
 
     /// Counts the results of one batch.
     pub(crate) fn batch(&self, committed: &Committed) {
-        let figures = &self.shared;
-        figures.turns.inc();
-        figures.events.inc_by(committed.events.len() as u64);
+        let gauges = &self.shared;
+        gauges.turns.inc();
+        gauges.events.inc_by(committed.events.len() as u64);
         if !committed.replies.is_empty() {
-            figures.batch_commands.observe(committed.replies.len() as f64);
+            gauges.batch_commands.observe(committed.replies.len() as f64);
         }
         if !committed.changes.is_empty() {
-            figures.batch_changes.observe(committed.changes.len() as f64);
+            gauges.batch_changes.observe(committed.changes.len() as f64);
         }
         committed.replies.iter().for_each(|reply| self.reply(reply));
         self.events(&committed.events);
@@ -178,13 +178,13 @@ impl Metrics {
             match change {
                 Change::AttemptClosed(closed) => {
                     if let Some(started) = closed.open.started_at {
-                        figures.run_time.observe(seconds(closed.closed_at.since(started)));
+                        gauges.run_time.observe(seconds(closed.closed_at.since(started)));
                     }
                 }
-                Change::DeliveryTried(_) => drop(figures.delivery_tries.inc()),
+                Change::DeliveryTried(_) => drop(gauges.delivery_tries.inc()),
                 Change::DeliveryPut(row) if row.ended_at.is_some() => {
                     let outcome = OutcomeLabel { outcome: row.state.as_str() };
-                    figures.deliveries.get_or_create(&outcome).inc();
+                    gauges.deliveries.get_or_create(&outcome).inc();
                 }
                 _ => {}
             }
@@ -201,26 +201,26 @@ impl Metrics {
         self.shared.stall.inc_by(time.as_secs_f64());
     }
 
-    /// Takes down the figures of this moment.
-    pub(crate) fn observe_now(&self, stats: &Stats, asks: usize, words: usize) {
-        let figures = &self.shared;
+    /// Sets the gauges to the values of this moment.
+    pub(crate) fn observe_now(&self, stats: &Stats, requests: usize, messages: usize) {
+        let gauges = &self.shared;
         let states = [
             ("scheduled", stats.scheduled),
             ("queued", stats.queued),
             ("assigned", stats.assigned),
             ("running", stats.running),
-            ("lingering", stats.still_running),
+            ("still_running", stats.still_running),
         ];
         for (state, count) in states {
-            figures.jobs_now.get_or_create(&StateLabel { state }).set(count.cast_signed());
+            gauges.jobs_now.get_or_create(&StateLabel { state }).set(count.cast_signed());
         }
-        figures.lane_waiting.clear();
-        figures.lane_open.clear();
-        figures.lane_counts.iter().for_each(|family| family.clear());
+        gauges.lane_waiting.clear();
+        gauges.lane_open.clear();
+        gauges.lane_counts.iter().for_each(|family| family.clear());
         for lane in stats.lanes.iter().filter(|lane| !lane.unused) {
             let label = LaneLabel { lane: Text(lane.lane.clone()) };
-            figures.lane_waiting.get_or_create(&label).set(lane.waiting.cast_signed());
-            figures.lane_open.get_or_create(&label).set(lane.open.cast_signed());
+            gauges.lane_waiting.get_or_create(&label).set(lane.waiting.cast_signed());
+            gauges.lane_open.get_or_create(&label).set(lane.open.cast_signed());
             let Counts { rejected, expired, dispatched, queue_wait, runs, run_time, .. } = lane.counts;
             let counts = [
                 rejected as f64,
@@ -230,20 +230,20 @@ impl Metrics {
                 runs as f64,
                 seconds(run_time),
             ];
-            for (family, count) in figures.lane_counts.iter().zip(counts) {
+            for (family, count) in gauges.lane_counts.iter().zip(counts) {
                 // The engine counts; a new counter of the same value is what it says.
                 family.get_or_create(&label).inc_by(count);
             }
         }
-        figures.deliveries_now.set(stats.deliveries.waiting.cast_signed());
-        for (inbox, len) in [("commands", asks), ("runners", words)] {
-            figures.inbox_len.get_or_create(&InboxLabel { inbox }).set(len as i64);
+        gauges.deliveries_now.set(stats.deliveries.waiting.cast_signed());
+        for (inbox, len) in [("commands", requests), ("runners", messages)] {
+            gauges.inbox_len.get_or_create(&InboxLabel { inbox }).set(len as i64);
         }
-        figures.draining.set(i64::from(stats.draining));
+        gauges.draining.set(i64::from(stats.draining));
     }
 
-    /// A message could not go out.
-    pub(crate) fn outbound_rejected(&self) {
+    /// Counts an outbound message that was rejected.
+    pub fn outbound_rejected(&self) {
         self.shared.outbound_rejected.inc();
     }
 
@@ -292,14 +292,14 @@ impl Metrics {
     }
 }
 
-impl Figures {
-    fn new() -> Figures {
+impl Registered {
+    fn new() -> Registered {
         let times = || Histogram::new(TIMES);
         let sizes = || Histogram::new(exponential_buckets(1.0, 2.0, 13));
-        Figures {
+        Registered {
             registry: Registry::with_prefix("laneway"),
             plain: Registry::default(),
-            workers: WorkerFigures::default(),
+            workers: WorkerMetrics::default(),
             lanes: Mutex::default(),
             jobs: Family::default(),
             rejections: Family::default(),

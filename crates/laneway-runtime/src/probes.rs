@@ -1,15 +1,14 @@
-//! Looks at the machine every few seconds and tells the engine how busy it is.
+//! Reads the load of the machine every few seconds and reports it to the engine.
 //!
-//! What is measured comes from a [`LoadSource`], so that tests give their own; how it is rated is in `rating.rs`. A source
-//! that cannot say how busy the machine is is not guessed for: nothing is told, the last reading gets old, and the engine
-//! counts the machine as busy.
+//! The readings come from a [`LoadSource`], so that tests can replace it; `rating.rs` rates them. If a source has no reading,
+//! no report is sent: the last reading gets old, and the engine counts the machine as busy.
 
 mod api_meter;
 mod board;
 mod host;
 mod rating;
 
-pub use api_meter::{ApiFigures, ApiMeter, InFlight};
+pub use api_meter::{ApiLoad, ApiMeter, InFlight};
 pub use board::{LoadBoard, Minute};
 pub use host::{HostSample, LoadSource, ProcSource};
 pub use rating::{Rater, Rating};
@@ -58,7 +57,7 @@ impl LoadProbe {
         LoadProbe { latest, _stop: stop.drop_guard() }
     }
 
-    /// What the machine was last found to be, with the figures behind it.
+    /// The last rating of the machine, with the readings behind it.
     pub fn latest(&self) -> Option<Rating> {
         self.latest.borrow().clone()
     }
@@ -71,7 +70,7 @@ struct Probing {
     source: Option<Box<dyn LoadSource>>,
     rater: Rater,
     rated: watch::Sender<Option<Rating>>,
-    /// True after a look that failed, so that a machine without figures fills no log.
+    /// True after a read that failed, so that a machine without readings does not fill the log.
     blind: bool,
 }
 
@@ -118,7 +117,7 @@ impl Probing {
             }
         };
         self.blind = false;
-        let rating = self.rater.rate(host, self.scheduler.api_meter().figures());
+        let rating = self.rater.rate(host, self.scheduler.api_meter().load());
         let (busy, quiet) = (rating.busy, rating.quiet);
         self.scheduler.load_board().put(self.scheduler.wall(), rating.clone());
         let was = self.rated.send_replace(Some(rating)).map(|rating| rating.quiet);

@@ -1,7 +1,7 @@
-//! Questions to the live engine: what the handle asks the loop, which answers them between two batches.
+//! Queries to the live engine: the loop answers them between two batches.
 //!
-//! Every question is a [`Query`], so that it could be answered by another process as well. The methods here name the answer's
-//! type. Questions to the store are in `scheduler.rs`.
+//! Every query is a [`Query`], so that another process could answer it as well. The methods here name the type of the
+//! answer. Queries to the store are in `scheduler.rs`.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use laneway_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::event_loop::Ask;
+use crate::event_loop::ClientRequest;
 use crate::scheduler::{Scheduler, Stopped};
 use crate::schedules::SCHEDULES_LISTED_MAX;
 
@@ -29,16 +29,16 @@ macro_rules! ask {
 }
 
 /// Asks the engine without a handle.
-pub(crate) async fn query(asks: &mpsc::Sender<Ask>, query: Query) -> Result<Answer, Stopped> {
+pub(crate) async fn query(requests: &mpsc::Sender<ClientRequest>, query: Query) -> Result<Answer, Stopped> {
     let (reply, answer) = oneshot::channel();
-    asks.send(Ask::Query(query, reply)).await.map_err(|_| Stopped)?;
+    requests.send(ClientRequest::Query(query, reply)).await.map_err(|_| Stopped)?;
     answer.await.map_err(|_| Stopped)
 }
 
 impl Scheduler {
     /// Asks the engine between two batches. The answer holds for the moment at which it was given.
     pub async fn query(&self, query: Query) -> Result<Answer, Stopped> {
-        self::query(&self.asks, query).await
+        self::query(&self.requests, query).await
     }
 
     /// Returns when the loop has published everything that it had taken before.
@@ -51,7 +51,7 @@ impl Scheduler {
         ask!(self, Query::Stats { tenant }, Answer::Stats(stats) => *stats)
     }
 
-    /// What the metrics page shows of the engine.
+    /// The statistics for the metrics page.
     pub(crate) async fn engine_metrics(&self) -> Result<(Stats, CapacityView), Stopped> {
         ask!(self, Query::Metrics, Answer::Metrics(stats, capacity) => (*stats, *capacity))
     }
@@ -70,7 +70,7 @@ impl Scheduler {
         ask!(self, Query::Waiting { lane }, Answer::Waiting(count) => count)
     }
 
-    /// What still uses these lanes, in the order of their names.
+    /// The use of these lanes, in the order of their names.
     pub async fn lane_use(&self, lanes: BTreeSet<Name>) -> Result<Vec<LaneUse>, Stopped> {
         ask!(self, Query::LaneUse { lanes }, Answer::LaneUse(lanes) => lanes)
     }
@@ -121,7 +121,7 @@ impl Scheduler {
         ask!(self, Query::KindsServed { tenant }, Answer::KindsServed(kinds) => kinds)
     }
 
-    /// What the executors offer.
+    /// The offers of the executors.
     pub async fn offers(&self) -> Result<Vec<ExecutorOffer>, Stopped> {
         ask!(self, Query::Offers, Answer::Offers(offers) => offers)
     }
@@ -186,11 +186,7 @@ impl Scheduler {
     }
 
     /// The entry of the firing log with this number, if it is one of the latest.
-    pub(crate) async fn recent_firing(
-        &self,
-        tenant: Name,
-        number: u64,
-    ) -> Result<Option<FiringLogEntry>, Stopped> {
+    pub async fn recent_firing(&self, tenant: Name, number: u64) -> Result<Option<FiringLogEntry>, Stopped> {
         let query = Query::RecentFiring { tenant: Some(tenant), number };
         ask!(self, query, Answer::RecentFiring(entry) => entry.map(|entry| *entry))
     }

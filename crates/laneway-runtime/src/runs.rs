@@ -49,8 +49,8 @@ impl Scheduler {
         self.send(Command::Workflow(WorkflowCommand::Cancel { tenant, run, origin })).await
     }
 
-    /// A running middleware calls the next element of its chain. `Reply::NextCalled`: its place hears the answer later
-    /// ([`crate::Place::answer`]); `Reply::NextAnswered`: this is the answer; `Reply::Stale`: the attempt is over.
+    /// A running middleware calls the next element of its chain. `Reply::NextCalled`: its executor gets the answer later
+    /// ([`crate::Executor::answer`]); `Reply::NextAnswered`: this is the answer; `Reply::Stale`: the attempt is over.
     pub async fn call_next(&self, call: NextCall) -> Result<Reply, Stopped> {
         self.send(Command::Workflow(WorkflowCommand::CallNext(Box::new(call)))).await
     }

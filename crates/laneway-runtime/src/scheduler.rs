@@ -1,8 +1,8 @@
-//! The handle that everybody holds: asks the loop, reads the store, hears what happens.
+//! The scheduler handle: it sends requests to the loop, reads the store, and listens to events.
 //!
 //! It is cheap to clone and works from any async task. What it cannot do is change anything by itself: every change is a
 //! command to the loop in `event_loop.rs`, and an answer means that the change is durable. When the last handle is dropped the
-//! loop ends, as if by a crash without harm; `drain.rs` is the polite way.
+//! loop ends, like after a crash; `drain.rs` stops it gracefully.
 
 use laneway_core::command::{AdminCommand, DeliveryCommand, LeaseCommand};
 use std::collections::BTreeMap;
@@ -24,29 +24,29 @@ use tokio_util::sync::CancellationToken;
 use crate::batch::is_runner_message;
 use crate::bindings::compose;
 use crate::clock::Clock;
-use crate::event_loop::{Ask, LeaseProgress, RunnerMessage};
+use crate::event_loop::{ClientRequest, LeaseProgress, RunnerMessage};
 use crate::events::{EventBus, Progress, ProgressTable};
-use crate::executors::Place;
+use crate::executors::Executor;
 use crate::executors::context::{PROGRESS_LEN_MAX, cut};
 use crate::executors::local::{Handlers, LocalExecutor, Runners};
 use crate::metrics::Metrics;
-use crate::news::NewsBox;
 use crate::probes::{ApiMeter, LoadBoard};
 use crate::sessions::TokenEstimate;
 use crate::waiters::Waiters;
-use crate::webhooks::News;
+use crate::webhooks::DueDelivery;
+use crate::webhooks::queue::WebhookQueue;
 use crate::workers::Connections;
 
 /// The handle that everybody holds.
 #[derive(Clone)]
 pub struct Scheduler {
-    pub(crate) asks: mpsc::Sender<Ask>,
-    pub(crate) words: mpsc::Sender<RunnerMessage>,
+    pub(crate) requests: mpsc::Sender<ClientRequest>,
+    pub(crate) messages: mpsc::Sender<RunnerMessage>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) runners: Arc<Runners>,
 }
 
-/// What the loop and all handles see.
+/// The state that the loop and all handles share.
 pub(crate) struct Shared {
     pub(crate) events: EventBus,
     pub(crate) metrics: Metrics,
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) reader: Arc<dyn Reader>,
     pub(crate) readers: Arc<Semaphore>,
     pub(crate) clock: Clock,
-    pub(crate) news: NewsBox,
+    pub(crate) webhook_queue: WebhookQueue,
     pub(crate) api_meter: ApiMeter,
     pub(crate) load_board: LoadBoard,
     /// Canceled when the server was asked to stop.
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) token_estimate: Option<TokenEstimate>,
     pub(crate) workers: Connections,
     /// Weak: a loop ends when the last handle is gone, and this is none.
-    pub(crate) asks: mpsc::WeakSender<Ask>,
+    pub(crate) requests: mpsc::WeakSender<ClientRequest>,
 }
 
 /// The loop has stopped: nothing more will be answered.
@@ -87,7 +87,7 @@ pub enum ReadError {
     Stopped(#[from] Stopped),
 }
 
-/// Why nobody can wait for a job.
+/// Why a caller cannot wait for a job.
 #[derive(Debug, Error)]
 pub enum WaitError {
     /// There is no such job.
@@ -104,7 +104,7 @@ pub enum WaitError {
     Stopped(#[from] Stopped),
 }
 
-/// What became of a retry by hand.
+/// The result of a manual retry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Retried {
     /// A new job tries it again.
@@ -165,9 +165,9 @@ impl Scheduler {
     pub async fn send(&self, command: Command) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
         if is_runner_message(&command) {
-            self.words.send(RunnerMessage { command, reply: Some(reply) }).await.map_err(|_| Stopped)?;
+            self.messages.send(RunnerMessage { command, reply: Some(reply) }).await.map_err(|_| Stopped)?;
         } else {
-            self.asks.send(Ask::Command(command, reply)).await.map_err(|_| Stopped)?;
+            self.requests.send(ClientRequest::Command(command, reply)).await.map_err(|_| Stopped)?;
         }
         answer.await.map_err(|_| Stopped)
     }
@@ -244,7 +244,7 @@ impl Scheduler {
             self.submit(again(payload)).await?
         } else {
             // What ran as one is tried again as one: they come together, so the others join the first.
-            // The first tells their callback, once.
+            // The first one calls their callback, once.
             let joins = |payload| {
                 let mut item = again(payload);
                 item.spec.callback = None;
@@ -288,7 +288,7 @@ impl Scheduler {
         self.send(Command::Admin(AdminCommand::Note { kind, tenant, detail: detail.into(), origin })).await
     }
 
-    /// A worker's word that its attempt has ended.
+    /// A worker reports that its attempt has ended.
     pub async fn finish(&self, fence: Fence, outcome: Outcome) -> Result<Reply, Stopped> {
         self.send(Command::Finish(fence, outcome)).await
     }
@@ -309,9 +309,9 @@ impl Scheduler {
         self.send(Command::Lease(LeaseCommand::Request(Box::new(request)))).await
     }
 
-    /// Something is said about an attempt, by the attempt's id alone.
-    pub async fn lease_message(&self, word: LeaseMessage) -> Result<Reply, Stopped> {
-        self.send(Command::Lease(LeaseCommand::Message(Box::new(word)))).await
+    /// A message about an attempt, by the attempt's id alone.
+    pub async fn lease_message(&self, message: LeaseMessage) -> Result<Reply, Stopped> {
+        self.send(Command::Lease(LeaseCommand::Message(Box::new(message)))).await
     }
 
     /// The holder of a lease says how far it is: `fraction` from 0 to 1. Does not make the lease start anew; may be lost, only
@@ -325,15 +325,15 @@ impl Scheduler {
         message: &str,
     ) -> Result<Reply, Stopped> {
         let worker = Some(worker);
-        let word = LeaseMessage { lease, tenant, worker, pid: None, update: LeaseUpdate::Report };
-        let reply = self.lease_message(word).await?;
+        let report = LeaseMessage { lease, tenant, worker, pid: None, update: LeaseUpdate::Report };
+        let reply = self.lease_message(report).await?;
         if reply != Reply::Done {
             return Ok(reply);
         }
         let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
         let progress = LeaseProgress { lease, fraction, message: cut(message, PROGRESS_LEN_MAX).into() };
         let (published, is_published) = oneshot::channel();
-        self.asks.send(Ask::Progress(progress, published)).await.map_err(|_| Stopped)?;
+        self.requests.send(ClientRequest::Progress(progress, published)).await.map_err(|_| Stopped)?;
         is_published.await.map_err(|_| Stopped)?;
         Ok(reply)
     }
@@ -343,7 +343,7 @@ impl Scheduler {
         self.send(Command::Tick).await
     }
 
-    /// What the machine was found to be by whoever looks at it; empty where nobody does.
+    /// The readings of the load probe; empty without one.
     pub fn load_board(&self) -> &LoadBoard {
         &self.shared.load_board
     }
@@ -359,23 +359,26 @@ impl Scheduler {
         &self.shared.api_meter
     }
 
-    /// Runs handlers in this process as the place `place`, at most `slots` at once, on the tokio runtime of the caller.
-    /// `Reply::Rejected` when another place offers one of the kinds.
+    /// Runs handlers in this process as an executor of this name, at most `slots` at once, on the tokio runtime of the
+    /// caller. `Reply::Rejected` when another executor offers one of the kinds.
     pub async fn run_here(&self, executor: Name, handlers: Handlers, slots: u32) -> Result<Reply, Stopped> {
         let kinds = handlers.kinds();
-        let local = LocalExecutor::new(handlers, self.words.clone(), Arc::clone(&self.shared));
+        let local = LocalExecutor::new(handlers, self.messages.clone(), Arc::clone(&self.shared));
         self.runners.add(&local);
         self.add_executor(ExecutorOffer { executor, mode: ExecutorMode::Attached, kinds, slots }, local).await
     }
 
-    /// Adds a place that runs jobs, or changes what it offers.
+    /// Adds an executor, or changes its offer.
     pub async fn add_executor(
         &self,
         offer: ExecutorOffer,
-        executor: Arc<dyn Place>,
+        executor: Arc<dyn Executor>,
     ) -> Result<Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
-        self.asks.send(Ask::AddExecutor { offer, executor, reply }).await.map_err(|_| Stopped)?;
+        self.requests
+            .send(ClientRequest::AddExecutor { offer, executor, reply })
+            .await
+            .map_err(|_| Stopped)?;
         answer.await.map_err(|_| Stopped)
     }
 
@@ -429,7 +432,7 @@ impl Scheduler {
         self.read(move |reader| reader.job(job)).await?.ok_or(WaitError::NotFound)
     }
 
-    /// What happens, numbered, from any number on.
+    /// The event bus.
     pub fn events(&self) -> &EventBus {
         &self.shared.events
     }
@@ -439,7 +442,7 @@ impl Scheduler {
         Arc::clone(&self.shared.tokens.borrow())
     }
 
-    /// Tells when tokens change, so that what a revoked one opened can be closed.
+    /// Notifies of changed tokens, so that streams and sockets of a revoked one can be closed.
     pub fn token_changes(&self) -> watch::Receiver<Arc<TokenTable>> {
         self.shared.tokens.subscribe()
     }
@@ -449,17 +452,17 @@ impl Scheduler {
         &self.shared.metrics
     }
 
-    /// The page for Prometheus, figures of now included.
+    /// The page for Prometheus, with the current values.
     pub async fn render_metrics(&self) -> Result<String, Stopped> {
         let (stats, capacity) = self.engine_metrics().await?;
-        let inbox = self.asks.max_capacity() - self.asks.capacity();
-        let words = self.words.max_capacity() - self.words.capacity();
-        self.shared.metrics.observe_now(&stats, inbox, words);
+        let inbox = self.requests.max_capacity() - self.requests.capacity();
+        let messages = self.messages.max_capacity() - self.messages.capacity();
+        self.shared.metrics.observe_now(&stats, inbox, messages);
         self.shared.metrics.observe_capacity(&capacity);
         Ok(self.shared.metrics.render())
     }
 
-    /// Sends the news of a job's end again, whatever became of it. `Reply::NotFound` when none is or was owed to this
+    /// Sends the webhook of an ended job again, whatever became of it. `Reply::NotFound` when none is or was owed to this
     /// tenant.
     pub async fn redeliver(
         &self,
@@ -470,17 +473,17 @@ impl Scheduler {
         self.send(Command::Delivery(DeliveryCommand::Redeliver { tenant, job, stored: None, origin })).await
     }
 
-    /// News that is due, for the one that sends it; given once.
-    pub fn take_news(&self) -> Option<mpsc::Receiver<News>> {
-        self.shared.news.take()
+    /// The receiving end of the webhook queue, for the dispatcher; returned once.
+    pub fn take_deliveries(&self) -> Option<mpsc::Receiver<DueDelivery>> {
+        self.shared.webhook_queue.take()
     }
 
-    /// A try at some news has ended and was said so.
-    pub fn news_told(&self) {
-        self.shared.news.told();
+    /// A try of a delivery has ended, and its outcome was reported.
+    pub fn delivery_ended(&self) {
+        self.shared.webhook_queue.ended();
     }
 
-    /// How far a running job is, in its own words.
+    /// The progress of a running job.
     pub fn progress(&self, job: JobId) -> Option<Progress> {
         self.shared.progress.get(job)
     }
@@ -503,6 +506,11 @@ impl Scheduler {
     /// The wall clock, as the loop reads it.
     pub fn wall(&self) -> Wall {
         self.shared.clock.now().wall
+    }
+
+    /// Waits on the clock that the loop reads.
+    pub async fn sleep(&self, span: laneway_core::Span) {
+        self.shared.clock.sleep(span).await;
     }
 }
 
@@ -554,7 +562,7 @@ pub(crate) async fn read_store<T: Send + 'static>(
     let permit = Arc::clone(permits).acquire_owned().await.map_err(|_| Stopped)?;
     let reader = Arc::clone(reader);
     let answer = tokio::task::spawn_blocking(move || {
-        // Held by the thread, not by the caller: a caller that goes away does not make room for one more.
+        // Held by the thread, not by the caller: a caller that goes away does not free a permit.
         let _permit = permit;
         look(reader.as_ref())
     });

@@ -1,7 +1,7 @@
 //! Schedules through the handle: made, changed, switched, run, listed, and the log of their runs.
 //!
 //! Every change is a command to the loop, like all others. Lists come from the engine, which holds every schedule; older
-//! entries of the run log come from the store.
+//! entries of the firing log come from the store.
 
 use laneway_core::command::ScheduleCommand;
 use laneway_core::schedule::{FireMode, preview};
@@ -14,7 +14,7 @@ use crate::scheduler::{ReadError, Scheduler, Stopped};
 
 /// Most schedules that one call lists: the loop does nothing else meanwhile.
 pub const SCHEDULES_LISTED_MAX: usize = 1_000;
-/// Most entries of the run log that one call lists.
+/// Most entries of the firing log that one call lists.
 pub const RUNS_LISTED_MAX: usize = 1_000;
 
 impl Scheduler {
@@ -67,7 +67,7 @@ impl Scheduler {
         self.send(Command::Schedule(ScheduleCommand::Fire { tenant, id, mode, origin })).await
     }
 
-    /// Entries of the run log before number `before`, newest first, from the store; also of schedules that are gone.
+    /// Entries of the firing log before number `before`, newest first, from the store; also of schedules that are gone.
     pub async fn firing_log(
         &self,
         filter: FiringLogFilter,

@@ -9,17 +9,17 @@ use laneway_core::job::session::is_throttled;
 use laneway_core::{Answer, Command, Name, Origin, Query, Reply, Submission};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::event_loop::Ask;
+use crate::event_loop::ClientRequest;
 use crate::queries::query;
 use crate::scheduler::{Scheduler, Shared, Stopped};
 
-/// Says how full the context of a session is, by tenant and name: tokens used, and tokens it holds. `None`: not known.
+/// Estimates how full the context of a session is, by tenant and name: tokens used, and its capacity. `None`: unknown.
 pub type TokenEstimate = Arc<dyn Fn(&Name, &Name) -> Option<(u64, u64)> + Send + Sync>;
 
 /// How many sessions are reset at once: their commits share a turn of the loop.
 const RESET_PAGE: usize = 256;
 
-/// What a reset of many sessions ended.
+/// The result of a reset of many sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionsReset {
     /// Sessions that were reset.
@@ -31,7 +31,7 @@ pub struct SessionsReset {
 }
 
 impl Scheduler {
-    /// Ends jobs of a session, and says which. Runs are told to stop; what comes next waits until they have.
+    /// Ends jobs of a session, and returns which. Running jobs are stopped; later jobs wait until they have ended.
     pub async fn stop_session(
         &self,
         tenant: Name,
@@ -45,7 +45,7 @@ impl Scheduler {
         }
     }
 
-    /// Says how full the context of a session is. Running work goes on; from 60 % on its jobs start one by one.
+    /// Sets how full the context of a session is. Running jobs go on; from 60 % on its jobs start one by one.
     pub async fn report_usage(
         &self,
         tenant: Name,
@@ -114,7 +114,7 @@ impl Scheduler {
         };
         let sessions: BTreeSet<(Name, Name)> = submissions.iter().filter_map(of).collect();
         for (tenant, key) in sessions {
-            estimate_usage(&self.shared, &self.asks, &tenant, &key).await?;
+            estimate_usage(&self.shared, &self.requests, &tenant, &key).await?;
         }
         Ok(())
     }
@@ -125,16 +125,16 @@ pub(crate) async fn estimate_usage_after_run(shared: &Shared, tenant: &Name, key
     if shared.token_estimate.is_none() {
         return;
     }
-    if let Some(asks) = shared.asks.upgrade() {
+    if let Some(requests) = shared.requests.upgrade() {
         // A loop that has stopped starts nothing more.
-        let _ = estimate_usage(shared, &asks, tenant, key).await;
+        let _ = estimate_usage(shared, &requests, tenant, key).await;
     }
 }
 
-/// Asks whoever knows, and tells the engine where that changes how many jobs of the session may run.
+/// Calls the token estimate, and informs the engine if that changes how many jobs of the session may run.
 async fn estimate_usage(
     shared: &Shared,
-    asks: &mpsc::Sender<Ask>,
+    requests: &mpsc::Sender<ClientRequest>,
     tenant: &Name,
     key: &Name,
 ) -> Result<(), Stopped> {
@@ -150,7 +150,7 @@ async fn estimate_usage(
         }
     };
     let asked = Query::Session { tenant: tenant.clone(), key: key.clone() };
-    let known = query(asks, asked).await?;
+    let known = query(requests, asked).await?;
     let throttled = matches!(known, Answer::Session(Some(session)) if session.throttled);
     if throttled == is_throttled(tokens, window) {
         return Ok(());
@@ -158,7 +158,7 @@ async fn estimate_usage(
     let (reply, answer) = oneshot::channel();
     let command =
         Command::Session(SessionCommand::Usage { tenant: tenant.clone(), key: key.clone(), tokens, window });
-    asks.send(Ask::Command(command, reply)).await.map_err(|_| Stopped)?;
+    requests.send(ClientRequest::Command(command, reply)).await.map_err(|_| Stopped)?;
     answer.await.map_err(|_| Stopped)?;
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Shares of what callers hold for long: streams, sockets, calls that wait.
+//! Shares of long-lived resources: streams, sockets, waiting calls.
 //!
-//! While some are free, a caller borrows as many as it asks for, up to its own limits. When all are taken, whoever has
-//! fewer than others still gets one: the tenant that holds the most gives one back, the newest of its largest holder, and
-//! within a tenant so does the token that holds the most. What is taken back ends as if the server had closed it, and its
-//! client may come back.
+//! While some are free, a caller gets as many as it opens, up to its own limits. When all are taken, a tenant that has fewer
+//! than others still gets one: the tenant with the most loses the newest share of its largest holder. The tokens of one
+//! tenant share in the same way. A stream whose share is revoked ends as if the server had closed it, and its client may
+//! reconnect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::caller::Caller;
 use crate::config::StreamsConfig;
 
-/// What several callers share. Clones are the same.
+/// A pool of shares. Clones are the same pool.
 #[derive(Clone)]
 pub struct Shares {
     table: Arc<Mutex<Table>>,
@@ -151,10 +151,10 @@ impl Table {
         Some(revoked)
     }
 
-    /// Takes one back of the tenant that holds the most, for one that holds fewer. False: nobody holds more.
+    /// Revokes one share of the tenant that holds the most, for one that holds fewer. False: no tenant holds more.
     fn revoke_of_largest(&mut self, tenant: &Name, of_tenant: usize, of_token: usize) -> bool {
         let largest = self.tenants.iter().max_by_key(|(_, holders)| holders.count);
-        // With one more here and one fewer there, the two would only change places.
+        // With one more here and one fewer there, the two would only swap.
         match largest.filter(|(_, holders)| holders.count > of_tenant + 1) {
             Some((largest, _)) if largest != tenant => {
                 let largest = largest.clone();
@@ -203,7 +203,7 @@ mod tests {
         shares.iter().filter(|share| !share.revoked.is_cancelled()).count()
     }
 
-    /// One viewer has all while nobody else asks, and half as soon as another tenant does.
+    /// One viewer has all shares while no other tenant wants one, and half as soon as another does.
     #[test]
     fn defect_10_what_is_free_is_borrowed_and_given_back() {
         let shares = shares(8, 100, 100);

@@ -23,7 +23,7 @@ use crate::scheduler::{Scheduler, Stopped};
 /// How often free space is looked at. At a gigabyte a second the default mark still leaves half a second.
 const PERIOD: Duration = Duration::from_secs(3);
 
-/// Free space below which room inside the store does not help: the log of every commit needs the disk itself.
+/// Free space below which free pages of the store do not help: every commit needs space on the disk itself.
 const DISK_MIN: u64 = 64 << 20;
 
 /// Watches free space until it is dropped.
@@ -47,7 +47,7 @@ impl StorageProbe {
     }
 }
 
-/// Is storage low now, when it was (or was not) a moment ago? Opens again a quarter above the mark.
+/// True when storage is low, given whether it was low before. It is no longer low a quarter above the limit.
 pub fn is_low(was_low: bool, free: u64, mark: u64) -> bool {
     let opens_at = mark.saturating_add(mark / 4);
     if was_low { free < opens_at } else { free < mark }
@@ -59,7 +59,7 @@ pub fn mark_for(low: u64, log: u64) -> u64 {
 }
 
 /// Keeps the reserve of a data directory: makes it where there is space beyond the mark, and of the size that is set.
-/// Gives what was done, for the log.
+/// Returns what was done, for the log.
 pub fn keep_reserve(dir: &Path, storage: StorageConfig, free: u64) -> io::Result<Option<&'static str>> {
     let path = dir.join(RESERVE);
     let there = std::fs::metadata(&path).ok().map(|found| found.len());
@@ -99,7 +99,7 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// What counts as free: the disk's room, and what the store can use again while the disk has any.
+/// The free space: that of the disk, and the free pages of the store while the disk has any.
 pub fn usable_bytes(free: u64, reusable: u64) -> u64 {
     if free < DISK_MIN { free } else { free.saturating_add(reusable) }
 }
@@ -108,7 +108,7 @@ struct Probing {
     scheduler: Scheduler,
     configs: watch::Receiver<Arc<Config>>,
     data_dir: PathBuf,
-    /// What the engine was told last.
+    /// The last report to the engine.
     low: bool,
     /// True after a look that failed, so that a broken disk fills no log.
     blind: bool,

@@ -1,4 +1,4 @@
-//! What the handle of the scheduler offers for tokens.
+//! The methods of the scheduler for tokens.
 
 use laneway_core::command::AdminCommand;
 use laneway_core::{Command, Name, Origin, Reply, TokenRecord, Wall};

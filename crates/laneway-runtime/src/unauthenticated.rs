@@ -1,7 +1,7 @@
 //! Sockets whose client has not shown who it is: few in all, fewer of one address, and only so many bytes each.
 //!
-//! A new socket is never turned away. The oldest one of its address ends instead, or the oldest one of the address that has
-//! most: whoever authenticates does so within an instant, and whoever is silent makes way.
+//! A new socket is never rejected. Instead, the oldest one of its address is closed, or the oldest one of the address that has
+//! the most: a client that authenticates does so at once, and a silent one makes way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -54,16 +54,16 @@ impl ReadBudget {
 pub struct Arrival {
     /// The client's address.
     pub address: IpAddr,
-    /// What it may send.
+    /// What it may send: its rights.
     pub budget: ReadBudget,
-    /// Whose token or certificate came with its request, if a good one did.
+    /// The owner of a valid token or certificate in its request, if there was one.
     pub shown: Option<Shown>,
 }
 
-/// What a good token or certificate says.
+/// The owner and rights of a valid token or certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// What it may do.
+    /// Its role.
     pub role: Role,
     /// The tenant it is bound to.
     pub tenant: Option<Name>,
@@ -101,7 +101,7 @@ impl UnauthenticatedSockets {
         UnauthenticatedSockets { max, per_address_max, open: Arc::default() }
     }
 
-    /// One more, in place of an older one where there are enough.
+    /// Adds a socket, and closes an older one if there are too many.
     pub fn enter(&self, address: IpAddr) -> UnauthenticatedSocket {
         let address = network_of(address);
         let mut open = lock(&self.open);
@@ -144,7 +144,7 @@ impl Open {
 }
 
 impl UnauthenticatedSocket {
-    /// Waits until a newer socket takes its place.
+    /// Waits until a newer socket replaces it.
     pub async fn displaced(&self) {
         self.displaced.cancelled().await;
     }

@@ -58,11 +58,11 @@ impl Waiters {
             }
             *count += 1;
         }
-        let (tell, ended) = oneshot::channel();
+        let (sender, ended) = oneshot::channel();
         table.last_ticket += 1;
         table.count += 1;
         let ticket = table.last_ticket;
-        table.by_job.entry(job).or_default().push((ticket, tell));
+        table.by_job.entry(job).or_default().push((ticket, sender));
         let tenant = tenant.cloned();
         Ok(Waiting { job, tenant, ticket, ended: Some(ended), table: Arc::clone(&self.table) })
     }
@@ -84,15 +84,15 @@ impl Waiters {
         }
         let mut table = lock(&self.table);
         for id in ended {
-            for (_, tell) in table.by_job.remove(id).unwrap_or_default() {
+            for (_, sender) in table.by_job.remove(id).unwrap_or_default() {
                 table.count -= 1;
                 // The call may have gone away just now.
-                let _ = tell.send(());
+                let _ = sender.send(());
             }
         }
     }
 
-    /// The loop has ended: nobody waits any longer, and nobody begins to.
+    /// The loop has ended: wakes every waiter, and accepts no new one.
     pub(crate) fn close(&self) {
         let mut table = lock(&self.table);
         table.closed = true;

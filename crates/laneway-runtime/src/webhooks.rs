@@ -1,13 +1,15 @@
-//! Tells whoever asked to hear of a job's end, by HTTP.
+//! The webhook dispatcher: sends a POST to the callback of a job that has ended.
 //!
-//! Who is owed news, when it is tried and what an answer means is decided by the engine and durable before anything
-//! leaves. Here the calls are made: on the tasks of the caller's tokio runtime, never on the loop's thread, a bounded
-//! number at once and a bounded number to one host, so that nobody's slow receiver holds up work or somebody else's news.
+//! The engine decides which deliveries are due, when they are tried and what an answer means, and all of it is durable
+//! before a request is sent. The dispatcher sends the requests on the caller's tokio runtime, never on the loop's thread. It
+//! limits the requests in flight, in total and to one host, so that a slow receiver delays neither jobs nor deliveries to
+//! other receivers.
 
 pub mod address;
 pub mod format;
 pub mod guard;
 mod hosts;
+pub(crate) mod queue;
 mod send;
 pub mod sign;
 #[cfg(test)]
@@ -24,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use format::{CallbackFormat, Ended, Formats, NATIVE_FORMAT, Rendered};
 pub use guard::{Checked, Guard, GuardError};
 
-use hosts::{Hosts, Line};
+use hosts::{HostKey, Hosts};
 use send::{Sender, Sent};
 
 use crate::clock::Stopwatch;
@@ -32,30 +34,30 @@ use crate::config::Config;
 use crate::live_config::LiveConfig;
 use crate::scheduler::Scheduler;
 
-/// News that waits here at most. The engine hands out fewer; what is beyond that waits in the box.
+/// Most deliveries that wait in the dispatcher. Further ones wait in the queue.
 const WAITING_MAX: usize = 2_048;
-/// News whose host is looked up in one go.
+/// Deliveries whose host is looked up at once.
 const LOOKED_UP_MAX: usize = 64;
 
-/// News that is due: the end of a job, and which try this is.
+/// A webhook delivery that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct DueDelivery {
     /// The job.
     pub seq: Seq,
     /// Its id.
     pub job: JobId,
-    /// The try.
+    /// The number of the try.
     pub number: u32,
 }
 
-/// Sends news until it is dropped. What is under way then is tried again after the next start.
+/// Sends webhooks until it is dropped. Requests that are in flight then are tried again after the next start.
 #[derive(Debug)]
 pub struct Webhooks {
     _stop: DropGuard,
 }
 
 impl Webhooks {
-    /// Begins to send, with the guard of the configuration. `None` when somebody else does already.
+    /// Starts the dispatcher, with the guard of the configuration. `None`: the scheduler has a dispatcher already.
     pub fn start(scheduler: Scheduler, live: &LiveConfig, formats: Formats) -> Option<Webhooks> {
         let guard = Guard::live(live.subscribe());
         Webhooks::start_with(scheduler, live.subscribe(), formats, guard)
@@ -68,8 +70,8 @@ impl Webhooks {
         formats: Formats,
         guard: Guard,
     ) -> Option<Webhooks> {
-        let inbox = scheduler.take_news()?;
-        let office = Office {
+        let inbox = scheduler.take_deliveries()?;
+        let dispatcher = Dispatcher {
             sender: Sender { scheduler, formats, guard },
             configs,
             inbox,
@@ -77,26 +79,26 @@ impl Webhooks {
             calls: JoinSet::new(),
         };
         let stop = CancellationToken::new();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(office.run()));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(dispatcher.run()));
         Some(Webhooks { _stop: stop.drop_guard() })
     }
 }
 
-/// Where news is sorted and sent from.
-struct Office {
+/// Queues deliveries by host, and sends them.
+struct Dispatcher {
     sender: Sender,
     configs: watch::Receiver<Arc<Config>>,
-    inbox: mpsc::Receiver<News>,
-    hosts: Hosts<News>,
-    /// Calls under way; each gives the tenant and the host it went to.
-    calls: JoinSet<Line>,
+    inbox: mpsc::Receiver<DueDelivery>,
+    hosts: Hosts<DueDelivery>,
+    /// Requests in flight; each returns its tenant and its host.
+    calls: JoinSet<HostKey>,
 }
 
-impl Office {
+impl Dispatcher {
     async fn run(mut self) {
         let mut taken = Vec::new();
         loop {
-            self.begin_calls();
+            self.send_next();
             tokio::select! {
                 count = self.inbox.recv_many(&mut taken, LOOKED_UP_MAX),
                     if self.hosts.waiting() < WAITING_MAX =>
@@ -104,11 +106,11 @@ impl Office {
                     if count == 0 {
                         return;
                     }
-                    self.sort(std::mem::take(&mut taken)).await;
+                    self.queue(std::mem::take(&mut taken)).await;
                 }
                 Some(ended) = self.calls.join_next(), if !self.calls.is_empty() => match ended {
-                    Ok(line) => self.hosts.ended(&line),
-                    Err(error) => tracing::error!(%error, "a call of a webhook panicked"),
+                    Ok(key) => self.hosts.ended(&key),
+                    Err(error) => tracing::error!(%error, "a webhook request panicked"),
                 },
                 // A changed configuration may allow more calls.
                 Ok(()) = self.configs.changed() => {}
@@ -116,56 +118,57 @@ impl Office {
         }
     }
 
-    /// Puts news into the line of its host. What cannot be read goes into a line of its own, and fails there.
-    async fn sort(&mut self, taken: Vec<News>) {
+    /// Adds deliveries to the queues of their hosts. A delivery whose job cannot be read gets a queue of its own, and fails
+    /// there.
+    async fn queue(&mut self, taken: Vec<DueDelivery>) {
         let jobs = taken.clone();
         let found = self.sender.scheduler.read(move |reader| {
-            let line = |news: &News| -> Result<Option<Line>, _> {
-                let Some(job) = reader.job(news.job)? else { return Ok(None) };
-                let host = job.row.spec.callback.and_then(|callback| host_of(&callback.url));
+            let key = |delivery: &DueDelivery| -> Result<Option<HostKey>, _> {
+                let Some(job) = reader.job(delivery.job)? else { return Ok(None) };
+                let host = job.row.spec.callback.map(|callback| callback.host());
                 Ok(Some((job.row.spec.tenant, host.unwrap_or_default().into())))
             };
-            jobs.iter().map(line).collect::<Result<Vec<_>, _>>()
+            jobs.iter().map(key).collect::<Result<Vec<_>, _>>()
         });
-        let lines = found.await.unwrap_or_else(|_| vec![None; taken.len()]);
-        for (news, line) in taken.into_iter().zip(lines) {
-            self.hosts.add(line.unwrap_or_else(|| (Name::fixed("unknown"), Box::default())), news);
+        let keys = found.await.unwrap_or_else(|_| vec![None; taken.len()]);
+        for (delivery, key) in taken.into_iter().zip(keys) {
+            self.hosts.add(key.unwrap_or_else(|| (Name::fixed("unknown"), Box::default())), delivery);
         }
     }
 
-    fn begin_calls(&mut self) {
+    fn send_next(&mut self) {
         loop {
             let config = self.configs.borrow().clone();
             let webhooks = &config.webhooks;
             let next = self.hosts.next(webhooks.in_flight_max, webhooks.in_flight_per_host_max);
-            let Some((line, news)) = next else { return };
+            let Some((key, delivery)) = next else { return };
             let sender = self.sender.clone();
             self.calls.spawn(async move {
-                call(&sender, news, &config).await;
-                line
+                send_one(&sender, delivery, &config).await;
+                key
             });
         }
     }
 }
 
-/// One try, from the call to the engine's ear.
-async fn call(sender: &Sender, news: News, config: &Config) {
+/// Sends one request and reports its outcome to the engine.
+async fn send_one(sender: &Sender, delivery: DueDelivery, config: &Config) {
     let watch = Stopwatch::start();
-    let sent = sender.send(news, &config.webhooks).await;
+    let sent = sender.send(delivery, &config.webhooks).await;
     let took = Span(u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX));
-    log_outcome(news, &sent, took);
-    let News { seq, job: _, number } = news;
+    log_outcome(delivery, &sent, took);
+    let DueDelivery { seq, job: _, number } = delivery;
     // A loop that has stopped tries again after its next start.
     let _ = sender
         .scheduler
         .send(Command::Delivery(DeliveryCommand::Tried { seq, number, took, outcome: sent.outcome }))
         .await;
-    sender.scheduler.news_told();
+    sender.scheduler.delivery_ended();
 }
 
-/// One line about what became of a try.
-fn log_outcome(news: News, sent: &Sent, took: Span) {
-    let News { job, number, .. } = news;
+/// Logs the outcome of a try.
+fn log_outcome(delivery: DueDelivery, sent: &Sent, took: Span) {
+    let DueDelivery { job, number, .. } = delivery;
     let Sent { outcome, url, tenant } = sent;
     let tenant = tenant.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
     let (status, took_ms) = (outcome.status().unwrap_or(0), took.0);
@@ -178,10 +181,4 @@ fn log_outcome(news: News, sent: &Sent, took: Span) {
             tracing::info!(%job, tenant, url, number, status, took_ms, error, "webhook not delivered");
         }
     }
-}
-
-/// Host and port of an address: what is called too often is called too often whatever the path.
-fn host_of(url: &str) -> Option<String> {
-    let url = reqwest::Url::parse(url).ok()?;
-    Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }

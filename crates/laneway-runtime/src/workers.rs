@@ -1,8 +1,9 @@
-//! Connections of workers: who is there, and what each of them is told.
+//! Connections of workers, and the messages to each of them.
 //!
-//! Whoever holds a socket connects here ([`Scheduler::connect_worker`]), says what its worker says, and hears what the
-//! engine has for it, after the commit. Payloads are read here, in batches, before an offer goes out. What a connection is
-//! too slow to take up is bounded: it is cut off, and what it held is offered again when its worker comes back.
+//! The owner of a socket connects here ([`Scheduler::connect_worker`]), sends the reports of its worker, and receives the
+//! messages of the engine after their commit. Payloads are read here, in batches, before a task is sent. The messages that
+//! wait for one connection are limited: a connection that is too slow is cut off, and its tasks are offered again when its
+//! worker reconnects.
 
 use laneway_core::command::WorkerCommand;
 use std::collections::{BTreeSet, HashMap};
@@ -24,26 +25,22 @@ use crate::artifacts::PartOrder;
 use crate::bindings::is_bound;
 use crate::event_loop::RunnerMessage;
 use crate::events::Progress;
-use crate::executors::local::runnable;
 use crate::executors::logs::LogBuffer;
+use crate::executors::read_jobs::read_jobs;
 use crate::executors::{Offered, Work, cut};
 use crate::feedback::{Feedback, Piece, bounded, changes_of};
-use crate::scheduler::{Scheduler, Shared, Stopped, read_store};
+use crate::scheduler::{Scheduler, Shared, Stopped};
 
-/// Most words that wait for one connection: more than a worker can be told at once, unless it takes nothing up.
+/// Most messages that wait for one connection: more than a worker that reads them ever has.
 const WAITING_MAX: usize = 4_096;
-/// How often jobs on offer are read before they are handed back.
-const READS_MAX: u32 = 5;
-/// How long a store that could not be read is left alone.
-const READ_AGAIN_AFTER: Span = Span::secs(1);
 /// Longest text of a progress report, in bytes: it is kept in memory for every running job.
 const PROGRESS_LEN_MAX: usize = 1_024;
-/// Longest word for a stage and longest name of a metric, in bytes.
+/// Longest name of a stage or of a metric, in bytes.
 const STAGE_LEN_MAX: usize = 128;
 /// Most metrics of one run that are kept in memory.
 const METRICS_MAX: usize = 64;
 
-/// What a connection is told.
+/// A message to a connection.
 #[derive(Debug)]
 pub enum ToWorker {
     /// This attempt is the connection's from now on; its payload is being read.
@@ -52,11 +49,11 @@ pub enum ToWorker {
     Run(Box<WorkerTask>),
     /// The payload of a bound attempt cannot be read: it must be handed back.
     Unreadable(Task),
-    /// What a bound attempt would get cannot be put together: it has failed.
+    /// The payload of a bound attempt cannot be composed: the attempt has failed.
     Unfit(Task, Box<Failure>),
     /// This attempt must stop.
     Stop(Task),
-    /// What an attempt here called is answered.
+    /// The answer to a call of an attempt of this connection.
     Next {
         /// The attempt that called.
         task: Task,
@@ -65,7 +62,7 @@ pub enum ToWorker {
         /// The answer.
         answer: NextAnswer,
     },
-    /// Another connection has taken this one's place.
+    /// Another connection has replaced this one.
     Superseded,
     /// Another process wants the worker's name: show that you are there.
     Probe,
@@ -102,7 +99,7 @@ pub struct PackageOrder {
 pub struct BoundTask {
     /// How the connection names it.
     pub task: Task,
-    /// What every word about the attempt must carry.
+    /// The fence of every report on the attempt.
     pub fence: Fence,
     /// Its kind.
     pub kind: Name,
@@ -139,7 +136,7 @@ impl WorkerOffered {
 pub(crate) struct Connections {
     last: AtomicU64,
     open: Mutex<HashMap<ConnectionId, mpsc::Sender<ToWorker>>>,
-    /// Where payloads are read: the runtime of whoever connected first.
+    /// Where payloads are read: the runtime of the first connection.
     handle: OnceLock<Handle>,
 }
 
@@ -148,11 +145,11 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a connection something. False: it is gone, or was cut off because it takes nothing up.
-    pub(crate) fn tell(&self, connection: ConnectionId, word: ToWorker) -> bool {
+    /// Sends a message to a connection. False: it is gone, or was cut off because it does not read.
+    pub(crate) fn send(&self, connection: ConnectionId, message: ToWorker) -> bool {
         let mut open = self.open();
         let Some(sender) = open.get(&connection) else { return false };
-        if sender.try_send(word).is_ok() {
+        if sender.try_send(message).is_ok() {
             return true;
         }
         tracing::warn!(%connection, waiting = WAITING_MAX, "a worker takes nothing up; its connection is cut");
@@ -176,7 +173,7 @@ impl Connections {
         for offer in &missing {
             let (fence, kind) = (offer.offered.fence, offer.kind.clone());
             let bound = BoundTask { task: offer.task(), fence, kind };
-            shared.workers.tell(offer.to.connection, ToWorker::Bound(bound));
+            shared.workers.send(offer.to.connection, ToWorker::Bound(bound));
         }
         if let Some(handle) = shared.workers.handle.get() {
             handle.spawn(read_and_run(Arc::clone(shared), missing));
@@ -184,30 +181,23 @@ impl Connections {
     }
 }
 
-/// Reads what several attempts need in one go, and hands them out.
+/// Reads the payloads of several attempts at once, and sends the attempts to their workers.
 async fn read_and_run(shared: Arc<Shared>, missing: Vec<WorkerOffered>) {
     let jobs: Vec<Seq> = missing.iter().map(|offer| offer.offered.seq).collect();
-    for _ in 0..READS_MAX {
-        let asked = jobs.clone();
-        match read_store(&shared.readers, &shared.reader, move |reader| runnable(reader, &asked)).await {
-            Ok(rows) => {
-                for (offer, job) in missing.into_iter().zip(rows) {
-                    match job {
-                        Ok(job) => run(&shared, offer, job),
-                        Err(clash) => {
-                            let (task, to) = (offer.task(), offer.to.connection);
-                            shared.workers.tell(to, ToWorker::Unfit(task, Box::new(clash)));
-                        }
-                    }
-                }
-                return;
-            }
-            Err(error) => tracing::error!(%error, "jobs on offer cannot be read"),
+    let Some(rows) = read_jobs(&shared, &jobs).await else {
+        for offer in missing {
+            shared.workers.send(offer.to.connection, ToWorker::Unreadable(offer.task()));
         }
-        shared.clock.sleep(READ_AGAIN_AFTER).await;
-    }
-    for offer in missing {
-        shared.workers.tell(offer.to.connection, ToWorker::Unreadable(offer.task()));
+        return;
+    };
+    for (offer, job) in missing.into_iter().zip(rows) {
+        match job {
+            Ok(job) => run(&shared, offer, job),
+            Err(clash) => {
+                let (task, to) = (offer.task(), offer.to.connection);
+                shared.workers.send(to, ToWorker::Unfit(task, Box::new(clash)));
+            }
+        }
     }
 }
 
@@ -223,30 +213,30 @@ fn run(shared: &Shared, offer: WorkerOffered, job: Runnable) {
     }
     let work = Work { row: Box::new(row), payload, merged, fence, timeout, deadline, dispatch_seq };
     let task = WorkerTask { task, work, at, again: to.again };
-    shared.workers.tell(to.connection, ToWorker::Run(Box::new(task)));
+    shared.workers.send(to.connection, ToWorker::Run(Box::new(task)));
 }
 
-/// One connection, as its socket holds it. Dropped, it is forgotten; [`WorkerLink::gone`] is the polite way.
+/// One connection, as its socket holds it. When dropped, it is forgotten; [`WorkerLink::gone`] also informs the engine.
 pub struct WorkerLink {
     connection: ConnectionId,
-    told: mpsc::Receiver<ToWorker>,
+    inbox: mpsc::Receiver<ToWorker>,
     scheduler: Scheduler,
 }
 
 impl Scheduler {
-    /// A connection that nobody is registered on. Must be called where a tokio runtime is at hand.
+    /// A connection without a registered worker. Must be called on a tokio runtime.
     pub fn connect_worker(&self) -> WorkerLink {
         let connections = &self.shared.workers;
         connections.handle.get_or_init(Handle::current);
         let connection = ConnectionId(connections.last.fetch_add(1, Ordering::Relaxed) + 1);
-        let (sender, told) = mpsc::channel(WAITING_MAX);
+        let (sender, inbox) = mpsc::channel(WAITING_MAX);
         connections.open().insert(connection, sender);
-        WorkerLink { connection, told, scheduler: self.clone() }
+        WorkerLink { connection, inbox, scheduler: self.clone() }
     }
 
-    /// Tells the connection of a worker something that is no job. False: it is gone.
-    pub fn tell_worker(&self, connection: ConnectionId, word: ToWorker) -> bool {
-        self.shared.workers.tell(connection, word)
+    /// Sends a message that is not about a job to the connection of a worker. False: it is gone.
+    pub fn send_to_worker(&self, connection: ConnectionId, message: ToWorker) -> bool {
+        self.shared.workers.send(connection, message)
     }
 
     /// A worker is to take nothing new, or something again.
@@ -278,14 +268,14 @@ impl WorkerLink {
         self.connection
     }
 
-    /// What the connection is told next. `None`: it is cut off.
-    pub async fn told(&mut self) -> Option<ToWorker> {
-        self.told.recv().await
+    /// Waits for the next message. `None`: the connection is cut off.
+    pub async fn receive(&mut self) -> Option<ToWorker> {
+        self.inbox.recv().await
     }
 
-    /// What the connection is told next, if there is something already.
-    pub fn told_now(&mut self) -> Option<ToWorker> {
-        self.told.try_recv().ok()
+    /// The next message, if there is one already.
+    pub fn receive_now(&mut self) -> Option<ToWorker> {
+        self.inbox.try_recv().ok()
     }
 
     /// Registers the worker. `boot` names its process, which still has these tasks.
@@ -302,24 +292,23 @@ impl WorkerLink {
         async move { scheduler.send(Command::Worker(WorkerCommand::Register(Box::new(register)))).await }
     }
 
-    /// Hands on what the worker says. The answer means that it is durable.
-    pub fn say(&self, said: WorkerReport) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
-        let speaker = self.speaker();
-        async move { speaker.say(said).await }
-    }
-
-    /// The voice of the connection.
-    pub fn speaker(&self) -> Speaker {
-        Speaker { connection: self.connection, scheduler: self.scheduler.clone() }
+    /// Sends a report of the worker. The reply means that its effects are durable.
+    pub fn report(
+        &self,
+        report: WorkerReport,
+    ) -> impl Future<Output = Result<Reply, Stopped>> + Send + use<> {
+        let scheduler = self.scheduler.clone();
+        let message = WorkerMessage { connection: self.connection, report };
+        async move { scheduler.send(Command::Worker(WorkerCommand::Message(Box::new(message)))).await }
     }
 
     /// The connection is gone: the worker may come back over another one.
     pub async fn gone(self) {
-        // A loop that has stopped needs no word.
-        drop(self.say(WorkerReport::Gone).await);
+        // A loop that has stopped needs no report.
+        drop(self.report(WorkerReport::Gone).await);
     }
 
-    /// What a run of this connection says of itself.
+    /// The reporter of an attempt of this connection.
     pub fn run(&self, tenant: Name, bound: &BoundTask) -> WorkerRun {
         let BoundTask { task: _, fence, kind } = bound.clone();
         WorkerRun {
@@ -327,24 +316,9 @@ impl WorkerLink {
             kind,
             fence,
             logs: Arc::default(),
-            words: self.scheduler.words.clone(),
+            messages: self.scheduler.messages.clone(),
             shared: Arc::clone(&self.scheduler.shared),
         }
-    }
-}
-
-/// The voice of a connection, for words that are said later.
-#[derive(Clone)]
-pub struct Speaker {
-    connection: ConnectionId,
-    scheduler: Scheduler,
-}
-
-impl Speaker {
-    /// Hands on what the worker says. The answer means that it is durable.
-    pub async fn say(&self, said: WorkerReport) -> Result<Reply, Stopped> {
-        let word = WorkerMessage { connection: self.connection, report: said };
-        self.scheduler.send(Command::Worker(WorkerCommand::Message(Box::new(word)))).await
     }
 }
 
@@ -354,7 +328,7 @@ impl Drop for WorkerLink {
     }
 }
 
-/// What a run reports of how it goes. What is absent stays as it was.
+/// Progress of an attempt. Fields that are absent stay as they were.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report<'a> {
     /// Where in its life it is.
@@ -374,7 +348,7 @@ pub struct WorkerRun {
     kind: Name,
     fence: Fence,
     logs: Arc<LogBuffer>,
-    words: mpsc::Sender<RunnerMessage>,
+    messages: mpsc::Sender<RunnerMessage>,
     shared: Arc<Shared>,
 }
 
@@ -384,7 +358,7 @@ impl WorkerRun {
         &self.kind
     }
 
-    /// What every word about the attempt must carry.
+    /// The fence of every report on the attempt.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -418,7 +392,7 @@ impl WorkerRun {
         self.shared.events.publish_progress(progress);
     }
 
-    /// Tells whoever listens what the run writes, and what it has so far. May be lost; kept nowhere.
+    /// Sends the output and partial results of the run to listeners. They may be lost, and are not stored.
     pub fn feedback(&self, pieces: Vec<Piece>, patch: Option<&Value>) {
         let (pieces, changes) = (bounded(pieces), patch.map(changes_of).unwrap_or_default());
         let count = pieces.len() + changes.len();
@@ -460,15 +434,15 @@ impl WorkerRun {
         let at = self.shared.clock.now().wall;
         let lines = texts.iter().map(|text| LogLine { at, stream: stream.clone(), text: text.clone() });
         let command = Command::Log(self.fence, lines.collect());
-        // A loop that has stopped keeps nothing more; there is nobody to tell.
-        drop(self.words.send(RunnerMessage { command, reply: None }).await);
+        // A loop that has stopped keeps nothing more; there is no one to inform.
+        drop(self.messages.send(RunnerMessage { command, reply: None }).await);
     }
 
     /// Sends what was logged so far to the loop.
     pub async fn flush(&self) {
         if let Some(command) = self.logs.take(self.fence) {
-            // A loop that has stopped keeps nothing more; there is nobody to tell.
-            drop(self.words.send(RunnerMessage { command, reply: None }).await);
+            // A loop that has stopped keeps nothing more; there is no one to inform.
+            drop(self.messages.send(RunnerMessage { command, reply: None }).await);
         }
     }
 

@@ -11,23 +11,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_api::JobFormat;
+use laneway_browser::{TAB_ACTION, Tabs};
+use laneway_compat::pinchtab::action_text;
 use laneway_core::{Bytes, Name, Origin, Rejection, Reply};
 use laneway_runtime::LoadProbe;
-use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides, SecretKey, lane_environment};
+use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides, Schema, SecretKey};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
-use laneway_runtime::tabs::TAB_ACTION;
 use laneway_runtime::webhooks::{CallbackFormat, Formats, NATIVE_FORMAT};
 use laneway_runtime::{
-    Clock, Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, Tabs, TokenEstimate,
-    Webhooks,
+    Clock, Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, TokenEstimate, Webhooks,
 };
 use laneway_store::sqlite::check::{CheckBounds, check_dir};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
 use thiserror::Error;
 use toml::{Table, Value};
+
+use crate::schema::config_schema;
 
 pub use handle::{Ended, JobHandle, Laneway, ResultError, ShutdownError, SubmitError};
 pub use job::{InvalidJob, Job};
@@ -223,9 +225,10 @@ impl Embedded {
             let (settings, detail) = (config.settings().clone(), "instances: stored tokens were encrypted");
             scheduler.configure(settings, Some(sealed), detail, Origin::server("config")).await?;
         }
+        let schema = layers.schema().clone();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         if let Some(dir) = &data_dir {
-            live.seal_with(SecretKey::of_dir(dir));
+            live.seal_with(SecretKey::of_dir(dir, &schema));
         }
         // Before any job can start: on a full disk only earlier attempts go on.
         let probe = match data_dir {
@@ -254,7 +257,9 @@ async fn start_tabs(scheduler: &Scheduler, live: &LiveConfig) -> Result<Tabs, St
     if config.targets.contains_key(&Name::fixed(TAB_ACTION)) {
         return Ok(tabs);
     }
-    let reply = scheduler.run_here(Name::fixed(TABS_EXECUTOR), tabs.handlers(), config.local_slots).await?;
+    let reply = scheduler
+        .run_here(Name::fixed(TABS_EXECUTOR), tabs.handlers(action_text), config.local_slots)
+        .await?;
     match reply {
         Reply::Rejected(rejection) => Err(StartError::Handlers(rejection)),
         _ => Ok(tabs),
@@ -284,8 +289,8 @@ fn open(
         Some(dir) => Box::new(SqliteStore::open(dir, SqliteOptions::default())?),
     };
     let kept = store.overrides()?;
-    let sealed = sealed_secrets(kept.as_ref(), data_dir);
-    let stored = opened_secrets(kept, data_dir);
+    let sealed = sealed_secrets(kept.as_ref(), data_dir, layers.schema());
+    let stored = opened_secrets(kept, data_dir, layers.schema());
     let (config, overrides, left_out) = layers.resolve_stored(stored.as_ref())?;
     for problem in left_out {
         tracing::warn!(%problem, "an earlier change by an API call is no longer valid and is ignored");
@@ -296,14 +301,15 @@ fn open(
     let mut options = Options::new(config.settings().clone());
     options.clock = clock.unwrap_or(options.clock);
     options.token_estimate = token_estimate;
+    options.dialect_jobs = config.dialect_jobs();
     let (scheduler, running) = Scheduler::start(store, options)?;
     Ok(Opened { scheduler, running, config, overrides, sealed })
 }
 
 /// The same changes with the secrets encrypted that an earlier version stored in plain text. `None`: there are
 /// none.
-fn sealed_secrets(stored: Option<&Bytes>, data_dir: Option<&Path>) -> Option<Bytes> {
-    match SecretKey::of_dir(data_dir?).seal_plain(stored?) {
+fn sealed_secrets(stored: Option<&Bytes>, data_dir: Option<&Path>, schema: &Schema) -> Option<Bytes> {
+    match SecretKey::of_dir(data_dir?, schema).seal_plain(stored?) {
         Ok(sealed) => sealed,
         Err(error) => {
             tracing::warn!(%error, "stored tokens of instances cannot be encrypted and remain in plain text");
@@ -314,10 +320,10 @@ fn sealed_secrets(stored: Option<&Bytes>, data_dir: Option<&Path>) -> Option<Byt
 
 /// Earlier changes by API calls, with decrypted secrets. A secret that cannot be decrypted is left out and must
 /// be set again.
-fn opened_secrets(stored: Option<Bytes>, data_dir: Option<&Path>) -> Option<Bytes> {
+fn opened_secrets(stored: Option<Bytes>, data_dir: Option<&Path>, schema: &Schema) -> Option<Bytes> {
     let (stored, dir) = (stored?, data_dir);
     let Some(dir) = dir else { return Some(stored) };
-    match SecretKey::of_dir(dir).open(&stored) {
+    match SecretKey::of_dir(dir, schema).open(&stored) {
         Ok((opened, unread)) => {
             for id in unread {
                 tracing::warn!(instance = %id, "the stored token cannot be decrypted: secret.key is missing or has changed; set the token again");
@@ -359,7 +365,8 @@ impl Source {
             Kept::InMemory | Kept::Configured => None,
         };
         let flags = settings_table(self.settings.into_iter().chain(data_dir));
-        let layers = Layers::read(self.file.as_deref(), lane_environment(), flags)?;
+        let layers =
+            Layers::read(config_schema(), self.file.as_deref(), config_schema().lane_environment(), flags)?;
         for warning in layers.warnings() {
             tracing::warn!("{warning}");
         }

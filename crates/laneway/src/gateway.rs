@@ -40,12 +40,12 @@ mod run;
 pub use builder::Builder;
 pub use cron::{CronJob, CronPatch, CronTurn};
 pub use handle::{Gateway, Halted, Messages, PENDING_MAX, Ticket};
+pub use laneway_compat::agent_turn::{asks_for_silence, cron_session};
+pub use laneway_compat::outbound::Outbound;
 pub use laneway_core::{
     DropPolicy, FiringLogEntry, FiringStatus, ScheduleId, Session, SessionMode, Timing, Wall,
 };
 pub use laneway_runtime::SessionsReset;
-pub use laneway_runtime::agent_turn::{asks_for_silence, cron_session};
-pub use laneway_runtime::outbound::Outbound;
 pub use merge::{MEDIA_WINDOW, Merged, inbound_window, merge_texts};
 pub use outcome::{Answer, GatewayError, Outcome};
 pub use request::{Context, Options, Request};

@@ -32,15 +32,18 @@
 mod embedded;
 pub mod gateway;
 pub mod pinchtab;
+mod schema;
 
 pub use embedded::{
     Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
     SubmitError, embedded, settings_table,
 };
+pub use laneway_browser::Tabs;
 pub use laneway_core::capacity::{Hours, QuietRule, QuietState};
 pub use laneway_core::engine::{Explanation, Hold};
 pub use laneway_core::{
     Backoff, Bytes, DropPolicy, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Rejection,
     RejectionCode, RetryPolicy, Session, SessionMode, Span,
 };
-pub use laneway_runtime::{Clock, Handlers, IntoOutcome, JobContext, Stopped, Tabs, WaitError};
+pub use laneway_runtime::{Clock, Handlers, IntoOutcome, JobContext, Stopped, WaitError};
+pub use schema::config_schema;

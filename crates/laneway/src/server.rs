@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use laneway::{Laneway, StartError};
 use laneway_api::{Api, TlsListener, check_listen, router_of, router_with, serve_app, serve_app_tls};
+use laneway_compat::agent_turn::is_allowed;
+use laneway_compat::outbound::Deliveries;
 use laneway_runtime::config::{Config, Layers, Overrides, ServerConfig};
-use laneway_runtime::outbound::Deliveries;
 use laneway_store::StoreError;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -117,7 +118,7 @@ struct Listening {
 /// the first one answers.
 async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening> {
     let server = &config.server;
-    let api = Api::new(laneway.scheduler().clone(), laneway.live_config().clone())?;
+    let api = Api::new(laneway.scheduler().clone(), laneway.live_config().clone(), is_allowed)?;
     let (apart, beside): (Vec<_>, Vec<_>) = dialects::switched_on(laneway, &config.dialects)
         .into_iter()
         .partition(|(_, mount)| mount.listen.is_some());

@@ -32,7 +32,8 @@ impl ConfigFlags {
             .as_ref()
             .map(|dir| ("server.data_dir".to_owned(), dir.display().to_string().into()));
         let flags = laneway::settings_table(data_dir.into_iter().chain(self.settings.iter().cloned()));
-        Layers::read(self.config.as_deref(), environment.iter().cloned(), flags).map_err(wrong_config)
+        Layers::read(laneway::config_schema(), self.config.as_deref(), environment.iter().cloned(), flags)
+            .map_err(wrong_config)
     }
 
     /// The configuration of all layers, without changes by API calls: those are in the data directory.

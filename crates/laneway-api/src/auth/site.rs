@@ -74,12 +74,12 @@ fn without_port(authority: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use laneway_runtime::config::Config;
+    use laneway_runtime::config::{Config, Schema};
 
     use super::*;
 
     fn check(host: Option<&str>, origin: Option<&str>) -> Option<Code> {
-        let mut config = Config::builtin().server;
+        let mut config = Config::builtin(&Schema::native()).server;
         config.allowed_hosts = vec!["lane.example".to_owned()];
         config.allowed_origins = vec!["https://page.example".to_owned()];
         let mut headers = HeaderMap::new();
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn defect_12_pages_of_other_sites_embed_nothing() {
-        let config = Config::builtin().server;
+        let config = Config::builtin(&Schema::native()).server;
         let check = |site: &str, mode: &str, dest: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, "localhost:7717".parse().unwrap());

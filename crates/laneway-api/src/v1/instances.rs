@@ -5,8 +5,9 @@
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use laneway_browser::{InstancePatch, instances};
 use laneway_core::Name;
-use laneway_runtime::config::{Config, InstancePatch, Secret, shown_url};
+use laneway_runtime::config::{Config, Secret, shown_url};
 use laneway_wire::{Instance, InstanceList, InstanceRequest, Problem};
 
 use crate::api::Api;
@@ -21,7 +22,7 @@ use crate::reply::{self, Answer};
 #[utoipa::path(get, path = "/v1/instances", operation_id = "list_instances", tag = "instances", responses((status = 200, body = InstanceList)))]
 pub async fn list_instances(State(api): State<Api>, _: NoParameters) -> Answer {
     let config = api.config.current();
-    let instances = config.instances.keys().filter_map(|id| shown(&config, id)).collect();
+    let instances = instances::all(&config).map(|(id, instance)| render(id, instance)).collect();
     reply::ok(&InstanceList { instances })
 }
 
@@ -55,7 +56,7 @@ pub async fn put_instance(
         return Err(ApiError::field("port", "stands beside url; give one of them"));
     }
     let patch = InstancePatch { url, port, token: token.map(|token| Secret::new(&token)), tabs };
-    let (config, is_new) = api.config.put_instance(id.clone(), patch, caller.origin()).await?;
+    let (config, is_new) = instances::put(&api.config, id.clone(), patch, caller.origin()).await?;
     let instance = shown(&config, &id).ok_or_else(|| ApiError::internal("a put instance is not there"))?;
     reply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &instance)
 }
@@ -73,7 +74,7 @@ pub async fn delete_instance(
     _: NoBody,
 ) -> Answer {
     shown(&api.config.current(), &id).ok_or_else(no_instance)?;
-    let config = api.config.remove_instance(id.clone(), caller.origin()).await?;
+    let config = instances::remove(&api.config, id.clone(), caller.origin()).await?;
     match shown(&config, &id) {
         Some(instance) => reply::ok(&instance),
         None => reply::no_content(),
@@ -81,12 +82,16 @@ pub async fn delete_instance(
 }
 
 fn shown(config: &Config, id: &Name) -> Option<Instance> {
-    config.instances.get(id).map(|instance| Instance {
+    instances::get(config, id).map(|instance| render(id, instance))
+}
+
+fn render(id: &Name, instance: &laneway_browser::Instance) -> Instance {
+    Instance {
         id: id.to_string(),
         url: shown_url(instance.url.as_str()),
         has_token: instance.token.is_some(),
         tabs: instance.tabs.clone(),
-    })
+    }
 }
 
 fn no_instance() -> ApiError {

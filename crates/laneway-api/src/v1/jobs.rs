@@ -170,7 +170,7 @@ pub async fn retry_job(
     )?;
     let view = find(&api, &caller, id).await?;
     let payload = api.scheduler.read(move |reader| reader.payload(view.row.seq)).await?.unwrap_or_default();
-    if !schedules::holds_credential(&view.row.spec.kind, &payload, &headers) {
+    if !schedules::holds_credential(&api, &view.row.spec.kind, &payload, &headers) {
         let detail = "the job runs with the credentials of a user (credentialUserId): name the same user in the header \
                       laneway-credential-user";
         return Err(ApiError::new(Code::Forbidden, detail));

@@ -5,7 +5,6 @@ use axum::http::header::{HeaderValue, LOCATION};
 use axum::http::{HeaderMap, StatusCode};
 use laneway_core::schedule::preview;
 use laneway_core::{JobSpec, Name, Reply, Schedule, ScheduleId, Timing, Wall};
-use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_runtime::store::FiringLogFilter;
 use laneway_wire as wire;
 use laneway_wire::{
@@ -139,12 +138,12 @@ pub async fn update_schedule(
     if let Some(job) = patch.job.as_ref().filter(|job| job.callback != old.spec.job.callback) {
         check_callback(&api, job).await?;
     }
-    must_hold(&old, &parts.headers)?;
+    must_hold(&api, &old, &parts.headers)?;
     // A patch of a job is merged into the job that is there, so no other patch may come between the look and the change.
     let _alone = api.schedule_patches.lock().await;
     let old = find(&api, &caller, id).await?;
     // Another patch may have bound it to somebody's credentials in between.
-    must_hold(&old, &parts.headers)?;
+    must_hold(&api, &old, &parts.headers)?;
     let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
     if let Some(job) = patch.job.as_deref().filter(|job| {
         // Another patch gave it a callback in between.
@@ -202,7 +201,7 @@ pub async fn resume_schedule(
     headers: HeaderMap,
     _: NoBody,
 ) -> Answer {
-    must_hold(&find(&api, &caller, id).await?, &headers)?;
+    must_hold(&api, &find(&api, &caller, id).await?, &headers)?;
     toggle(&api, &caller, id, true).await
 }
 
@@ -228,7 +227,7 @@ pub async fn fire_schedule(
         json::parse(&bytes, json::DEPTH_MAX)?
     };
     let mode = convert::fire_mode(request.mode.as_deref())?;
-    must_hold(&find(&api, &caller, id).await?, &parts.headers)?;
+    must_hold(&api, &find(&api, &caller, id).await?, &parts.headers)?;
     match api.scheduler.run_schedule(caller.scope().cloned(), id, mode, caller.origin()).await? {
         Reply::ScheduleFiredByHand { fired, reason, job } => reply::ok(&ScheduleFiredByHand {
             fired,
@@ -352,8 +351,8 @@ async fn check_callback(api: &Api, job: &JobSpec) -> Result<(), ApiError> {
 }
 
 /// May the caller change or start what runs with somebody's credentials? Only by naming the same ones, as in the gateway.
-fn must_hold(schedule: &Schedule, headers: &HeaderMap) -> Result<(), ApiError> {
-    if holds_credential(&schedule.spec.job.kind, &schedule.spec.payload, headers) {
+fn must_hold(api: &Api, schedule: &Schedule, headers: &HeaderMap) -> Result<(), ApiError> {
+    if holds_credential(api, &schedule.spec.job.kind, &schedule.spec.payload, headers) {
         return Ok(());
     }
     let detail = "the schedule runs with the credentials of a user (credentialUserId): name the same user in the header \
@@ -362,9 +361,9 @@ fn must_hold(schedule: &Schedule, headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// Does a call name the user with whose credentials a job of this kind and payload runs, if there is one?
-pub(super) fn holds_credential(kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
+pub(super) fn holds_credential(api: &Api, kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
     let credential = headers.get(CREDENTIAL_HEADER).and_then(|value| value.to_str().ok());
-    kind.as_str() != AGENT_TURN || AgentTurn::is_open_to(payload, credential)
+    (api.credentials)(kind, payload, credential)
 }
 
 /// The schedule, if there is one that the caller may see.

@@ -117,7 +117,7 @@ pub async fn change_worker_packages(
     let asked: PackageRequest = read(&api, request).await?;
     let command = command_of(&asked)?;
     let view = find(&api, &caller, &id).await?;
-    let sent = view.connection.is_some_and(|connection| api.scheduler.tell_worker(connection, command));
+    let sent = view.connection.is_some_and(|connection| api.scheduler.send_to_worker(connection, command));
     if !sent {
         return Err(ApiError::new(Code::Conflict, "the worker is not connected; ask again when it is back"));
     }

@@ -6,13 +6,9 @@ use std::pin::Pin;
 use std::time::Instant;
 
 use laneway_core::worker::{WorkerOffer, WorkerReport};
-use laneway_core::{
-    AttemptEnd, ClosedAttempt, EventKind, JobEnd, JobState, Name, NextAnswer, NextCall, Origin, Outcome,
-    Reason, Reply, Span, Task,
-};
+use laneway_core::{EventKind, Name, NextAnswer, NextCall, Origin, Reply, Span, Task};
 use laneway_runtime::feedback::{Body, Piece, REPORTS, report_line};
 use laneway_runtime::metrics::Retry;
-use laneway_runtime::store::{Reader, StoreError};
 use laneway_runtime::{
     ARTIFACTS, BoundTask, Report, Scheduler, Stopped, ToWorker, WorkerLink, WorkerRun, WorkerTask,
 };
@@ -109,7 +105,7 @@ impl SchedulerPort {
                 Ok(Reply::NextCalled) => Answer::Done,
                 Ok(Reply::NextAnswered(answer)) => {
                     // A connection that is gone has nobody to tell.
-                    scheduler.tell_worker(connection, ToWorker::Next { task, request, answer });
+                    scheduler.send_to_worker(connection, ToWorker::Next { task, request, answer });
                     Answer::Done
                 }
                 Ok(reply) => settled(reply),
@@ -200,8 +196,7 @@ impl SchedulerPort {
     /// The run's lines and what it made go before its end, so that whoever hears of the end finds them.
     fn ended(&mut self, ended: Ended) -> Pending {
         let Ended { task, outcome, artifacts, reported } = ended;
-        let report = self.link.say(WorkerReport::Ended { task, outcome: outcome.clone(), stored: None });
-        let recall = self.recall(task, outcome);
+        let report = self.link.report(WorkerReport::Ended { task, outcome, stored: None });
         let run = self.active.remove(&task);
         if let Some(ActiveTask { run, sent, .. }) = &run {
             let took_ms = sent.elapsed().as_secs_f64() * 1_000.0;
@@ -213,36 +208,12 @@ impl SchedulerPort {
                 run.keep(&Name::fixed(ARTIFACTS), &artifacts).await;
                 run.keep(&Name::fixed(REPORTS), reported.as_slice()).await;
             }
-            let mut answer = answer(report.await, settled);
-            if answer == Answer::Stale {
-                answer = recall.await;
-            }
+            let answer = answer(report.await, settled);
             if let Some(ActiveTask { run, .. }) = &run {
                 run.forget();
             }
             answer
         })
-    }
-
-    /// The engine does not know the attempt any more: the store may know that this very word was taken before.
-    fn recall(&self, task: Task, outcome: Outcome) -> impl Future<Output = Answer> + Send + use<> {
-        let (scheduler, tenant) = (self.scheduler.clone(), self.member.tenant.clone());
-        let worker = self.member.worker.clone();
-        let again = self.link.speaker();
-        async move {
-            let stored = scheduler.read(move |reader| stored_end(reader, &tenant, &worker, task)).await;
-            match stored {
-                Ok(Some(end)) => {
-                    let report = WorkerReport::Ended { task, outcome, stored: Some(end) };
-                    answer(again.say(report).await, settled)
-                }
-                Ok(None) => Answer::Stale,
-                Err(error) => {
-                    tracing::warn!(%error, "the end of an attempt cannot be looked up");
-                    Answer::Stale
-                }
-            }
-        }
     }
 
     /// What became of a package: the engine hears what the worker offers now, the audit list what was done.
@@ -264,7 +235,7 @@ impl SchedulerPort {
         let offer = self.offer.as_ref().and_then(|offer| offer_after(offer, event));
         let offers = offer.map(|offer| {
             self.offer = Some(offer.clone());
-            self.link.say(WorkerReport::Offers(Box::new(offer)))
+            self.link.report(WorkerReport::Offers(Box::new(offer)))
         });
         Box::pin(async move {
             let kind = if code.is_none() { EventKind::CallDone } else { EventKind::CallRejected };
@@ -278,7 +249,7 @@ impl SchedulerPort {
     }
 
     fn report(&self, report: WorkerReport, meaning: fn(Reply) -> Answer) -> Pending {
-        let report = self.link.say(report);
+        let report = self.link.report(report);
         Box::pin(async move { answer(report.await, meaning) })
     }
 }
@@ -301,35 +272,6 @@ async fn warn_of_foreign_lanes(scheduler: &Scheduler, offer: WorkerOffer) {
             "none of a worker's channels is a lane, so it serves every one"
         );
     }
-}
-
-/// How an attempt of this worker ended, as far as the store knows.
-fn stored_end(
-    reader: &dyn Reader,
-    tenant: &Name,
-    worker: &Name,
-    task: Task,
-) -> Result<Option<AttemptEnd>, StoreError> {
-    let Some(view) = reader.job(task.job)?.filter(|view| view.row.spec.tenant == *tenant) else {
-        return Ok(None);
-    };
-    // Of a node that has ended only its run knows which dispatch its last attempt was. Whatever comes now is late.
-    let is_node = view.row.spec.member.is_some();
-    let of_last = |end: &&JobEnd| is_node || u64::from(end.attempts) == task.dispatch_seq;
-    if let Some(end) = view.end.as_ref().filter(of_last) {
-        return Ok(match (end.state, end.reason) {
-            (JobState::Succeeded, _) => Some(AttemptEnd::Succeeded),
-            (JobState::Failed, Reason::Permanent | Reason::Exhausted) => Some(AttemptEnd::Failed),
-            _ => None,
-        });
-    }
-    let attempts = reader.attempts(view.row.seq)?;
-    let of_task = |closed: &&ClosedAttempt| {
-        let open = &closed.open;
-        open.dispatch_seq == task.dispatch_seq
-            && open.holder.as_ref().is_some_and(|holder| holder.worker == *worker)
-    };
-    Ok(attempts.iter().map(|attempt| &attempt.closed).find(of_task).map(|closed| closed.end))
 }
 
 fn answer(reply: Result<Reply, Stopped>, meaning: fn(Reply) -> Answer) -> Answer {

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use laneway_core::Span;
-use laneway_runtime::metrics::{ConnectionFigures, Retry};
+use laneway_runtime::metrics::{ConnectionMetrics, Retry};
 use laneway_runtime::{Caller, Part, PartOrder, PartTrouble, ToWorker, WorkerTask};
 use laneway_wire::frame::{
     Drain, ErrorCode, FRAME_LEN_MAX, Install, ResourceRead, Text, Timestamp, Uninstall,
@@ -132,7 +132,7 @@ struct Connection {
 struct Authenticated {
     port: SchedulerPort,
     caller: Caller,
-    metrics: ConnectionFigures,
+    metrics: ConnectionMetrics,
 }
 
 type Asked = std::pin::Pin<Box<dyn Future<Output = (Ticket, Answer)> + Send>>;
@@ -247,7 +247,7 @@ impl Connection {
         for _ in 0..TAKEN_AT_ONCE {
             let mut nothing = true;
             if let Some(word) =
-                self.member.as_mut().and_then(|authenticated| authenticated.port.link().told_now())
+                self.member.as_mut().and_then(|authenticated| authenticated.port.link().receive_now())
             {
                 nothing = false;
                 self.handle_command(Some(word))?;
@@ -562,7 +562,7 @@ impl super::handshake::Authenticate for Closed {
 /// What the engine has for the worker; never, before it is known who that is.
 async fn told(member: &mut Option<Box<Authenticated>>) -> Option<ToWorker> {
     match member {
-        Some(authenticated) => authenticated.port.link().told().await,
+        Some(authenticated) => authenticated.port.link().receive().await,
         None => std::future::pending().await,
     }
 }

@@ -4,10 +4,11 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use laneway_api::{Dialect, DialectRoute, router_of, router_with, serve_app};
+use laneway_api::{router_of, router_with, serve_app};
 use laneway_core::Role;
 use laneway_runtime::Caller;
 use laneway_runtime::caller::{Denied, Right};
+use laneway_runtime::dialect::{Dialect, Route};
 use laneway_store::MemoryStore;
 use reqwest::Client;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -32,14 +33,14 @@ fn denied(denied: &Denied) -> Response {
 }
 
 fn dialect(prefix: &str, paths: &[&'static str]) -> Dialect {
-    let route = |method: Method, path, right, handler: MethodRouter| DialectRoute {
+    let route = |method: Method, path, right, handler: MethodRouter| Route {
         method,
         path,
         operation: "say_who",
         right,
         handler,
     };
-    let mut routes: Vec<DialectRoute> =
+    let mut routes: Vec<Route> =
         paths.iter().map(|path| route(Method::GET, path, Right::Look, get(who))).collect();
     routes.push(route(Method::POST, "/do", Right::Submit, post(who)));
     routes.push(route(Method::POST, "/rule", Right::Administer, post(who)));

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::world::{World, answer};
+use crate::world::{World, answer, schema};
 
 async fn put(world: &World, id: &str, body: Value) -> (u16, Value) {
     let (status, said) =
@@ -105,9 +105,9 @@ async fn instances_of_calls_are_there_after_a_restart() {
         laneway_store::SqliteStore::open(dir.path(), laneway_store::SqliteOptions::default()).unwrap();
     let mut store: Box<dyn laneway_store::Store> = Box::new(store);
     let stored = store.overrides().unwrap();
-    let layers = laneway_runtime::config::Layers::builtin();
+    let layers = laneway_runtime::config::Layers::builtin(&schema());
     let (config, _, left_out) = layers.resolve_stored(stored.as_ref()).unwrap();
     assert!(left_out.is_empty(), "{left_out:?}");
-    let desk = &config.instances[&laneway_core::Name::fixed("desk")];
+    let desk = laneway_browser::instances::get(&config, &laneway_core::Name::fixed("desk")).unwrap();
     assert_eq!(desk.token.as_ref().unwrap().reveal(), "s3cret");
 }

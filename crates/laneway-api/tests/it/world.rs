@@ -3,11 +3,14 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_api::{Api, mint, serve};
+use laneway_browser::INSTANCES;
+use laneway_compat::agent_turn::is_allowed;
 use laneway_core::{Mono, Name, Now, Origin, Role, Seed, Wall};
-use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::config::{Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
 use laneway_store::{MemoryStore, SqliteOptions, SqliteStore, Store};
@@ -163,13 +166,18 @@ pub fn start_api(store: Box<dyn Store>, toml: &str) -> (Api, Scheduler, Clock, R
     start_api_with(store, toml, |_| ())
 }
 
+/// The sections of every dialect, and the instances.
+pub fn schema() -> Arc<Schema> {
+    Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES])
+}
+
 /// The same, with a say in the options.
 fn start_api_with(
     store: Box<dyn Store>,
     toml: &str,
     adjust: impl FnOnce(&mut Options),
 ) -> (Api, Scheduler, Clock, Running) {
-    let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
+    let layers = Layers::read(&schema(), None, [], toml.parse().unwrap()).unwrap();
     let config = layers.resolve(&Overrides::none()).unwrap();
     let clock = Clock::manual(START);
     let mut options = Options::new(config.settings().clone());
@@ -177,7 +185,7 @@ fn start_api_with(
     adjust(&mut options);
     let (scheduler, running) = Scheduler::start(store, options).unwrap();
     let live = LiveConfig::new(layers, Overrides::none(), config, scheduler.clone());
-    (Api::new(scheduler.clone(), live).unwrap(), scheduler, clock, running)
+    (Api::new(scheduler.clone(), live, is_allowed).unwrap(), scheduler, clock, running)
 }
 
 /// The status and the JSON of the answer.

@@ -7,22 +7,16 @@
 //! behind that the next events are only in the store is disconnected; it reconnects with `Last-Event-ID` and
 //! misses nothing.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::Response;
-use futures_util::stream;
+use axum::http::header::HeaderName;
+use axum::http::{HeaderMap, StatusCode};
 use laneway_core::{EventKind, Name, Span, Wall};
-use laneway_runtime::{Caller, Interest, Item, Jobs, ReadError, Scheduler, Share, Subscription, TokenTable};
-use tokio::sync::watch;
-use tokio::time::Instant;
+use laneway_runtime::sse::{Comments, EventStream, Source, Written};
+use laneway_runtime::{Caller, Interest, Item, Jobs, ReadError, Scheduler, Share, Subscription};
 
 use super::Astraflow;
 use super::error::Problem;
@@ -36,8 +30,8 @@ use super::wire::{Envelope, Scope};
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(45);
 /// How many events are replayed for a client without `Last-Event-ID`.
 const REPLAY_MAX: u64 = 1_000;
-/// Later than the end of any stream, and valid for every clock.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+/// The comments of a stream.
+const COMMENTS: Comments = Comments { silence: HEARTBEAT, keep_alive: ": heartbeat\n\n", revoked: "" };
 /// The header with the id of the last event that the client has seen.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -49,17 +43,15 @@ pub async fn stream_events(
     parameters: Given,
 ) -> Answer {
     let opened = open(&held, &caller, &headers, parameters).map_err(|problem| problem.of(&caller))?;
-    let body = Body::from_stream(stream::unfold(opened, |mut stream| async move {
-        stream.next().await.map(|text| (Ok::<_, Infallible>(Bytes::from(text)), stream))
-    }));
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(opened.into_response())
 }
 
-fn open(held: &Astraflow, caller: &Caller, headers: &HeaderMap, given: Given) -> Result<Stream, Problem> {
+fn open(
+    held: &Astraflow,
+    caller: &Caller,
+    headers: &HeaderMap,
+    given: Given,
+) -> Result<EventStream<Events>, Problem> {
     let parameters = Parameters::of(given)?;
     let session = parameters.get("clientSessionId").ok_or_else(|| {
         Problem::field("clientSessionId", "is missing: give the `clientId` that runs are started with")
@@ -70,7 +62,7 @@ fn open(held: &Astraflow, caller: &Caller, headers: &HeaderMap, given: Given) ->
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message).retry_after(Span::secs(5))
     })?;
     let seen = headers.get(LAST_EVENT_ID).and_then(|value| Seen::parse(value.to_str().ok()?));
-    Ok(Stream::new(held.scheduler.clone(), caller.clone(), session, seen, Some(share)))
+    Ok(stream(&held.scheduler, caller.clone(), session, seen, Some(share)))
 }
 
 /// The events that a session may get: its own jobs, and events without a job.
@@ -79,14 +71,6 @@ fn interest(caller: &Caller, session: &Name) -> Interest {
         tenant: Some(caller.tenant.clone()),
         jobs: Jobs::OfAgent(session.clone()),
         ..Interest::everything()
-    }
-}
-
-/// Waits until the share of the stream is needed for another caller.
-async fn given_up(share: Option<&Share>) {
-    match share {
-        Some(share) => share.revoked().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -116,98 +100,80 @@ impl Seen {
     }
 }
 
-/// One stream.
-pub(super) struct Stream {
-    scheduler: Scheduler,
-    caller: Caller,
+/// The events of one session.
+pub(super) struct Events {
+    tenant: Name,
     session: Name,
     listener: Listener,
     events: Subscription,
-    tokens: watch::Receiver<Arc<TokenTable>>,
-    ends_at: Instant,
     /// The event whose first frames the client has seen, and how many.
     seen: Option<(u64, usize)>,
     /// Events up to this one happened before the stream began.
     replay_until: u64,
     /// How many frames that are not durable were sent.
     passing: u64,
-    ready: VecDeque<String>,
-    /// True when the server stops or the client fell behind. Frames that are ready are sent first.
+    /// The frames of the item that is being written.
+    frames: String,
+    /// True when the server stops.
     stopping: bool,
-    share: Option<Share>,
 }
 
-impl Stream {
-    pub(super) fn new(
-        scheduler: Scheduler,
-        caller: Caller,
-        session: Name,
-        seen: Option<Seen>,
-        share: Option<Share>,
-    ) -> Stream {
-        let latest = scheduler.events().latest();
-        // A number that was never used belongs to another history: the client has seen nothing of this
-        // one.
-        let seen = seen.filter(|seen| seen.after <= latest);
-        let after = seen.map_or(latest.saturating_sub(REPLAY_MAX), |seen| seen.after);
-        let left = caller.expires_at.map_or(FAR, |at| Duration::from_millis(at.since(scheduler.wall()).0));
-        Stream {
-            events: scheduler.events().listen(interest(&caller, &session), Some(after)),
-            tokens: scheduler.token_changes(),
-            ends_at: Instant::now() + left.min(FAR),
-            seen: seen.filter(|seen| seen.frames > 0).map(|seen| (seen.after + 1, seen.frames)),
-            replay_until: latest,
-            passing: 0,
-            // The first frame is sent at once, so that the client knows that the stream is open.
-            ready: VecDeque::from(["retry: 1000\n\n".to_owned()]),
-            stopping: false,
-            listener: Listener::new(scheduler.clone(), caller.tenant.clone(), session.clone()),
-            scheduler,
-            caller,
-            session,
-            share,
-        }
+/// The stream of a session, from where the client has seen it.
+pub(super) fn stream(
+    scheduler: &Scheduler,
+    caller: Caller,
+    session: Name,
+    seen: Option<Seen>,
+    share: Option<Share>,
+) -> EventStream<Events> {
+    let latest = scheduler.events().latest();
+    // A number that was never used belongs to another history: the client has seen nothing of this one.
+    let seen = seen.filter(|seen| seen.after <= latest);
+    let after = seen.map_or(latest.saturating_sub(REPLAY_MAX), |seen| seen.after);
+    let events = Events {
+        events: scheduler.events().listen(interest(&caller, &session), Some(after)),
+        seen: seen.filter(|seen| seen.frames > 0).map(|seen| (seen.after + 1, seen.frames)),
+        replay_until: latest,
+        passing: 0,
+        frames: String::new(),
+        stopping: false,
+        listener: Listener::new(scheduler.clone(), caller.tenant.clone(), session.clone()),
+        tenant: caller.tenant.clone(),
+        session,
+    };
+    EventStream::new(scheduler, caller, share, COMMENTS, events)
+}
+
+impl Source for Events {
+    /// `None`: the client fell behind.
+    type Item = Option<Item>;
+
+    async fn wait(&mut self) -> Result<Option<Item>, ReadError> {
+        self.events.next_unless_behind().await
     }
 
-    /// The next frame. `None`: the stream has ended.
-    pub(super) async fn next(&mut self) -> Option<String> {
-        let heartbeat_at = Instant::now() + HEARTBEAT;
-        loop {
-            if let Some(text) = self.ready.pop_front() {
-                return Some(text);
-            }
-            if self.stopping {
-                return None;
-            }
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(self.ends_at) => return None,
-                // The client reconnects and resumes as soon as there is a share for it.
-                () = given_up(self.share.as_ref()) => return None,
-                changed = self.tokens.changed() => {
-                    changed.ok()?;
-                    let tokens = Arc::clone(&self.tokens.borrow_and_update());
-                    if !self.caller.is_still_allowed(&tokens, self.scheduler.wall()) {
-                        return None;
-                    }
-                }
-                item = self.events.next_unless_behind() => {
-                    let Some(item) = item.ok()? else {
-                        self.stopping = true;
-                        let after = self.events.position();
-                        return Some(format!(": fell behind after event {after}; reconnect with Last-Event-ID\n\n"));
-                    };
-                    if let Err(error) = self.take(item).await {
-                        // The client reconnects and resumes.
-                        tracing::warn!(%error, "an event stream ends: an event could not be read");
-                        return None;
-                    }
-                }
-                () = tokio::time::sleep_until(heartbeat_at) => return Some(": heartbeat\n\n".to_owned()),
-            }
+    async fn write(&mut self, item: Option<Item>) -> Written {
+        let Some(item) = item else {
+            let after = self.events.position();
+            let text = format!(": fell behind after event {after}; reconnect with Last-Event-ID\n\n");
+            return Written::Last(text.into());
+        };
+        if let Err(error) = self.take(item).await {
+            // The client reconnects and resumes.
+            tracing::warn!(%error, "an event stream ends: an event could not be read");
+            return Written::End;
+        }
+        let frames = Bytes::from(std::mem::take(&mut self.frames));
+        match (self.stopping, frames.is_empty()) {
+            (true, true) => Written::End,
+            (true, false) => Written::Last(frames),
+            (false, true) => Written::Nothing,
+            (false, false) => Written::Text(frames),
         }
     }
+}
 
+impl Events {
     async fn take(&mut self, item: Item) -> Result<(), ReadError> {
         match item {
             Item::Event(event) => {
@@ -231,7 +197,7 @@ impl Stream {
                 self.put_passing(emitted, feedback.at);
             }
             Item::Gap { from, to } => {
-                self.ready.push_back(format!(": events {from} to {to} are no longer kept\n\n"));
+                self.frames.push_str(&format!(": events {from} to {to} are no longer kept\n\n"));
             }
         }
         Ok(())
@@ -255,7 +221,7 @@ impl Stream {
     ) {
         let StreamEvent { kind, run, worker, data } = emitted;
         let scope = Scope {
-            tenant: self.caller.tenant.to_string(),
+            tenant: self.tenant.to_string(),
             client_session_id: run.map(|_| self.session.to_string()),
             run_id: run.map(|run| run.to_string()),
             worker_id: worker,
@@ -272,6 +238,6 @@ impl Stream {
         };
         // Compact JSON has no line breaks, so it is one line of data.
         let data = serde_json::to_string(&envelope).unwrap_or_default();
-        self.ready.push_back(format!("id: {id}\nevent: {kind}\ndata: {data}\n\n"));
+        self.frames.push_str(&format!("id: {id}\nevent: {kind}\ndata: {data}\n\n"));
     }
 }

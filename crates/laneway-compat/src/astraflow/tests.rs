@@ -5,7 +5,7 @@ use laneway_runtime::{Caller, Clock, Options, Scheduler};
 use laneway_store::MemoryStore;
 use tokio::time::Instant;
 
-use super::stream::{HEARTBEAT, Seen, Stream};
+use super::stream::{HEARTBEAT, Seen, stream};
 
 #[test]
 fn ids_say_where_to_go_on() {
@@ -36,12 +36,16 @@ async fn silence_is_filled_with_a_heartbeat_after_45_seconds() {
         expires_at: None,
         by_token: false,
     };
-    let mut stream = Stream::new(scheduler, caller, Name::fixed("desk"), None, None);
-    assert_eq!(stream.next().await.as_deref(), Some("retry: 1000\n\n"), "the first frame comes at once");
+    let mut stream = stream(&scheduler, caller, Name::fixed("desk"), None, None);
+    assert_eq!(
+        stream.next().await.as_deref(),
+        Some(&b"retry: 1000\n\n"[..]),
+        "the first frame comes at once"
+    );
     assert_eq!(HEARTBEAT.as_secs(), 45);
     for _ in 0..3 {
         let began = Instant::now();
-        assert_eq!(stream.next().await.as_deref(), Some(": heartbeat\n\n"));
+        assert_eq!(stream.next().await.as_deref(), Some(&b": heartbeat\n\n"[..]));
         let silent = began.elapsed();
         assert!(silent >= HEARTBEAT && silent.as_secs() < 46, "{silent:?}");
     }

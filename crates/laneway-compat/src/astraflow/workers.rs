@@ -174,8 +174,9 @@ impl Astraflow {
                 }
             }
             Order::Send(message) => {
-                let sent =
-                    view.connection.is_some_and(|connection| self.scheduler.tell_worker(connection, message));
+                let sent = view
+                    .connection
+                    .is_some_and(|connection| self.scheduler.send_to_worker(connection, message));
                 if !sent {
                     return Err(gone());
                 }

@@ -3,13 +3,13 @@
 
 use laneway_core::schedule::{FiringStatus, ScheduleLine};
 use laneway_core::{Event, EventKind, Name, ScheduleId};
-use laneway_runtime::agent_turn::AGENT_TURN;
-use laneway_runtime::outbound::{Outbound, run_of, turn_of};
 use laneway_runtime::{ReadError, Scheduler};
 use serde_json::{Value, json};
 
 use super::member::Member;
 use super::translate::{is_cron_job, parts_of_name, put, status};
+use crate::agent_turn::AGENT_TURN;
+use crate::outbound::{Outbound, run_of, turn_of};
 
 /// The name and payload of an event for a member. `None`: the member does not get it.
 pub async fn translate(

@@ -2,13 +2,13 @@
 
 use laneway_core::{Name, Role, Schedule};
 use laneway_runtime::Caller;
-use laneway_runtime::agent_turn::AgentTurn;
 use laneway_runtime::caller::{Authenticator, Credentials, Denied};
 use serde_json::{Value, json};
 
 use super::PROTOCOL;
 use super::frame::{Code, Problem};
 use super::params::Params;
+use crate::agent_turn::AgentTurn;
 
 /// A level of permission; higher levels include lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

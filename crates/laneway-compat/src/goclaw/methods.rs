@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use laneway_core::schedule::{FireMode, NotFired};
 use laneway_core::{FiringLogEntry, Name, Reply, Schedule};
 use laneway_runtime::Scheduler;
-use laneway_runtime::agent_turn::AgentTurn;
-use laneway_runtime::outbound::turn_of;
 use laneway_runtime::schedules::SCHEDULES_LISTED_MAX;
 use laneway_runtime::store::FiringLogFilter;
 use serde_json::{Value, json};
@@ -17,6 +15,8 @@ use super::frame::{Code, Problem};
 use super::member::{Level, Member};
 use super::params::Params;
 use super::translate::{self, is_cron_job, job_id};
+use crate::agent_turn::AgentTurn;
+use crate::outbound::turn_of;
 
 /// Most jobs that one answer lists.
 const LISTED_MAX: usize = 10_000;

@@ -5,12 +5,12 @@ use laneway_core::{
     Bytes, CatchUp, FiringLogEntry, JobSpec, Name, Overlap, Schedule, ScheduleId, SchedulePatch,
     ScheduleSpec, Span, Timing, Wall,
 };
-use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn, answer_of};
 use serde_json::{Map, Value, json};
 
 use super::frame::Problem;
 use super::member::Member;
 use super::params::Params;
+use crate::agent_turn::{AGENT_TURN, AgentTurn, answer_of};
 
 /// True for a schedule that is a cron job of this dialect.
 pub fn is_cron_job(schedule: &Schedule) -> bool {

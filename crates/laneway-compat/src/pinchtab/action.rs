@@ -7,12 +7,12 @@ use axum::extract::{Path, Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use laneway_runtime::tabs::{Action, ForwardError};
+use laneway_browser::{Action, ForwardError};
 use tokio_util::sync::CancellationToken;
 
 use super::Pinchtab;
 use super::decode::read_body;
-use super::error::Problem;
+use super::error::{Problem, forward_text};
 use super::tasks::Answer;
 
 /// How long an instance may take to answer: clients do not wait longer.
@@ -34,9 +34,9 @@ pub async fn act_on_tab(
     let answered = pinchtab.tabs.forward(&action, &CancellationToken::new()).await;
     let answered = answered.map_err(|error| match error {
         ForwardError::Unresolved { source, .. } => Problem::not_found(source.to_string()),
-        ForwardError::Deadline => Problem::generic(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
+        ForwardError::Deadline => Problem::generic(StatusCode::GATEWAY_TIMEOUT, forward_text(&error)),
         ForwardError::Request(_) | ForwardError::Read(_) | ForwardError::Canceled => {
-            Problem::generic(StatusCode::BAD_GATEWAY, error.to_string())
+            Problem::generic(StatusCode::BAD_GATEWAY, forward_text(&error))
         }
     })?;
     let mut response = Response::new(Body::from(answered.body));

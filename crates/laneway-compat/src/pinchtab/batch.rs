@@ -13,7 +13,7 @@ use super::error::{Problem, json_line};
 use super::tasks::Answer;
 use super::translate::{Asked, full_message, state_name, task_id};
 use super::wire::{Batch, BatchItem};
-use super::{Pinchtab, callback};
+use super::{NAME, Pinchtab, callback};
 
 /// Submits many tasks, and returns the outcome of each.
 pub async fn submit_tasks(
@@ -25,7 +25,7 @@ pub async fn submit_tasks(
     let mut fields = Fields::of_body(&body)?;
     let (agent_id, callback_url) = (fields.text("agentId")?, fields.text("callbackUrl")?);
     let tasks = fields.list("tasks")?;
-    let max = pinchtab.live.current().dialects.pinchtab.max_batch_size as usize;
+    let max = pinchtab.live.current().dialect(NAME).count("max_batch_size") as usize;
     if !agent_id.is_empty() && tasks.len() > max {
         let problem = Problem::new(StatusCode::BAD_REQUEST, "batch_too_large", "batch exceeds maximum size");
         return Err(problem.details(json!({"submitted": tasks.len(), "max": max})));

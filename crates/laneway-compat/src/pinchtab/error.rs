@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use laneway_browser::{ActionError, ForwardError};
 use laneway_core::Span;
 use laneway_runtime::caller::Denied;
 use laneway_runtime::{ReadError, Stopped};
@@ -157,6 +158,34 @@ pub fn denied(denied: &Denied) -> Response {
         }
     };
     problem.into_response()
+}
+
+/// The message for an action that was canceled while it ran.
+pub const CANCELED: &str = "executor request failed: context canceled";
+/// The message for an action whose time limit passed.
+pub const DEADLINE: &str = "executor request failed: context deadline exceeded";
+
+/// The message of a failed job of the kind `tab_action`.
+pub fn action_text(error: &ActionError) -> String {
+    match error {
+        ActionError::NoTabId => "tabId is required for task execution".to_owned(),
+        ActionError::Forward(error) => forward_text(error),
+        ActionError::Redirect { status } => {
+            format!("executor returned {status}: redirects are not followed")
+        }
+        ActionError::Status { status, body } => format!("executor returned {status}: {body}"),
+    }
+}
+
+/// The message for an action that was not forwarded, or whose answer was not read.
+pub fn forward_text(error: &ForwardError) -> String {
+    match error {
+        ForwardError::Unresolved { tab, source } => format!("could not resolve tab {tab:?}: {source}"),
+        ForwardError::Request(cause) => format!("executor request failed: {cause}"),
+        ForwardError::Deadline => DEADLINE.to_owned(),
+        ForwardError::Canceled => CANCELED.to_owned(),
+        ForwardError::Read(cause) => format!("failed to read executor response: {cause}"),
+    }
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response {

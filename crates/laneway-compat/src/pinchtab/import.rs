@@ -192,11 +192,12 @@ mod tests {
         assert_eq!(keys, ["scheduler.colour", "scheduler.watcherInterval", "server"]);
         assert!(!imported.toml.contains("hush"), "a secret was shown: {}", imported.toml);
         let table = imported.toml.parse().expect("it is TOML");
-        let layers = laneway_runtime::config::Layers::read(None, [], table).expect("it can be read");
+        let schema = laneway_runtime::config::Schema::new(&[&super::super::SECTION], &[]);
+        let layers = laneway_runtime::config::Layers::read(&schema, None, [], table).expect("it can be read");
         let config = layers.resolve(&laneway_runtime::config::Overrides::none()).expect("it is good");
         let lane = &config.settings().lanes[&laneway_core::Name::fixed("pinchtab")];
         assert_eq!((lane.queued_max, lane.running_max, lane.running_per_agent_max), (5, 2, 10));
-        assert_eq!((lane.retention.0, config.dialects.pinchtab.worker_count), (120_000, 4));
+        assert_eq!((lane.retention.0, config.dialect("pinchtab").count("worker_count")), (120_000, 4));
     }
 
     #[test]

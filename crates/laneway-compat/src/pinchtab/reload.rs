@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::decode::{Fields, read_body};
 use super::error::{Problem, json_line};
 use super::tasks::Answer;
-use super::{LANE, Pinchtab, stats};
+use super::{LANE, NAME, Pinchtab, stats};
 
 /// The limits of the dialect. Zero keeps the current value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Config {
         if !limits.is_empty() {
             patch.insert("lanes".to_owned(), json!({ LANE: limits }));
         }
-        if worker_count != 0 && worker_count != current.dialects.pinchtab.worker_count {
+        if worker_count != 0 && worker_count != current.dialect(NAME).count("worker_count") {
             patch.insert("dialects".to_owned(), json!({"pinchtab": {"worker_count": worker_count}}));
         }
         patch

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::error::json_line;
 use super::tasks::Answer;
 use super::time::go_duration;
-use super::{LANE, Pinchtab};
+use super::{LANE, NAME, Pinchtab};
 
 /// The shortest reported time of something that took time, in milliseconds.
 const SHORTEST_MS: f64 = 1e-6;
@@ -105,14 +105,14 @@ fn average_ms(sum: Span, count: u64) -> f64 {
 /// The limits in force.
 pub fn config_section(config: &config::Config) -> Value {
     let lane = config.settings().lanes.get(&Name::fixed(LANE)).cloned().unwrap_or_default();
-    let own = &config.dialects.pinchtab;
+    let own = config.dialect(NAME);
     json!({
-        "strategy": own.strategy,
+        "strategy": own.text("strategy"),
         "maxQueueSize": lane.queued_max,
         "maxPerAgent": lane.queued_per_agent_max,
         "maxInflight": lane.running_max,
         "maxPerAgentFlight": lane.running_per_agent_max,
-        "workerCount": own.worker_count,
+        "workerCount": own.count("worker_count"),
         "resultTTL": go_duration(lane.retention),
     })
 }

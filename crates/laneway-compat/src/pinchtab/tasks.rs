@@ -5,11 +5,11 @@ use axum::extract::{Path, Query, Request, State};
 use axum::http::header::HeaderName;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use laneway_browser::TAB_ACTION;
 use laneway_core::command::Submitted;
 use laneway_core::{Name, Rejection, RejectionCode, Reply, Seq, Span};
 use laneway_runtime::Caller;
 use laneway_runtime::store::{JobFilter, JobView, Reader, StoreError};
-use laneway_runtime::tabs::TAB_ACTION;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -1,5 +1,6 @@
 //! Translates tasks into jobs, and jobs into tasks.
 
+use laneway_browser::{TAB_ACTION, TabAction};
 use laneway_core::command::Submission;
 use laneway_core::{
     Backoff, Bytes, Callback, CapScope, Full, JobEnd, JobId, JobSpec, JobState, Name, Reason, RetryPolicy,
@@ -7,13 +8,12 @@ use laneway_core::{
 };
 use laneway_runtime::Caller;
 use laneway_runtime::store::JobView;
-use laneway_runtime::tabs::{TAB_ACTION, TabAction};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::decode::Fields;
-use super::error::Problem;
+use super::error::{CANCELED, DEADLINE, Problem};
 use super::time::{self, rfc3339};
 use super::wire::Task;
 use super::{LANE, callback};
@@ -261,7 +261,7 @@ fn error_text(end: &JobEnd, agent_id: &str) -> Option<String> {
     match (end.state, end.reason) {
         (JobState::Succeeded, _) => None,
         (JobState::Canceled, Reason::Shutdown) => Some("scheduler shutdown".to_owned()),
-        (JobState::Canceled, _) => ran.then(|| "executor request failed: context canceled".to_owned()),
+        (JobState::Canceled, _) => ran.then(|| CANCELED.to_owned()),
         (JobState::Rejected, _) => {
             let full = end.error.as_ref().and_then(|error| Full::from_detail(error.detail.as_deref()?));
             full.map(|full| full_message(full, agent_id)).or_else(message)
@@ -269,9 +269,7 @@ fn error_text(end: &JobEnd, agent_id: &str) -> Option<String> {
         (_, Reason::Expired | Reason::QueueTimeout) if !ran => {
             Some("deadline exceeded while queued".to_owned())
         }
-        (_, Reason::Expired | Reason::TimedOut) => {
-            Some("executor request failed: context deadline exceeded".to_owned())
-        }
+        (_, Reason::Expired | Reason::TimedOut) => Some(DEADLINE.to_owned()),
         (_, Reason::Lost) => {
             Some("executor request failed: the scheduler stopped while the task ran".to_owned())
         }

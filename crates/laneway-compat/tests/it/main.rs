@@ -4,6 +4,7 @@
 
 mod astraflow;
 mod browser;
+mod config;
 mod dialogues;
 mod goclaw;
 mod instance;

@@ -2,15 +2,18 @@
 
 use laneway_core::command::AdminCommand;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
+use laneway_api::{Api, mint, router_with, serve_app};
+use laneway_browser::{INSTANCES, InstancePatch, Tabs, instances};
+use laneway_compat::agent_turn::is_allowed;
 use laneway_core::{
     Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Seed, Span, Wall,
 };
-use laneway_runtime::config::Layers;
+use laneway_runtime::config::{Layers, Schema};
 use laneway_runtime::live_config::LiveConfig;
-use laneway_runtime::{Clock, Options, Running, Scheduler, Tabs};
+use laneway_runtime::{Clock, Options, Running, Scheduler};
 use laneway_store::{MemoryStore, Store};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
@@ -63,7 +66,7 @@ impl World {
         clock: Clock,
         adjust: impl FnOnce(&mut Options),
     ) -> World {
-        let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
+        let layers = Layers::read(&schema(), None, [], toml.parse().unwrap()).unwrap();
         let stored = store.overrides().unwrap();
         let (config, overrides, left_out) = layers.resolve_stored(stored.as_ref()).unwrap();
         assert!(left_out.is_empty(), "{left_out:?}");
@@ -73,13 +76,15 @@ impl World {
         let (scheduler, running) = Scheduler::start(store, options).unwrap();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         let tabs = Tabs::new(&live).unwrap();
-        scheduler.run_here(Name::fixed("tabs"), tabs.handlers(), 64).await.unwrap();
-        let api = Api::new(scheduler.clone(), live.clone()).unwrap();
-        let spoken = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
+        scheduler
+            .run_here(Name::fixed("tabs"), tabs.handlers(laneway_compat::pinchtab::action_text), 64)
+            .await
+            .unwrap();
+        let api = Api::new(scheduler.clone(), live.clone(), is_allowed).unwrap();
+        let pinchtab = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
         let astraflow = laneway_compat::astraflow::dialect(scheduler.clone(), live.clone());
         let synthia = laneway_compat::synthia::dialect(scheduler.clone(), &live);
-        let spoken = vec![gated(spoken), gated(synthia), gated(astraflow)];
-        let app = router_with(api.clone(), spoken).unwrap();
+        let app = router_with(api.clone(), vec![pinchtab, synthia, astraflow]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -157,12 +162,12 @@ impl World {
 
     /// Adds an instance without the API.
     pub async fn put_instance(&self, id: &'static str, address: SocketAddr, tabs: &[&str]) {
-        let patch = laneway_runtime::config::InstancePatch {
+        let patch = InstancePatch {
             url: Some(format!("http://{address}")),
             tabs: Some(tabs.iter().map(|tab| (*tab).to_owned()).collect()),
             ..Default::default()
         };
-        self.live.put_instance(Name::fixed(id), patch, Origin::server("test")).await.unwrap();
+        instances::put(&self.live, Name::fixed(id), patch, Origin::server("test")).await.unwrap();
     }
 
     /// Advances the clock and handles everything that becomes due.
@@ -186,19 +191,14 @@ impl World {
     }
 }
 
+/// The sections of every dialect, and the instances.
+pub fn schema() -> Arc<Schema> {
+    Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES])
+}
+
 /// A task that clicks.
 pub fn click(agent: &str) -> Value {
     json!({"agentId": agent, "action": "click", "tabId": "t1"})
-}
-
-/// The dialect behind the gate, as the program mounts it.
-pub fn gated(spoken: laneway_compat::Dialect) -> Dialect {
-    let laneway_compat::Dialect { name, routes, denied, native } = spoken;
-    let route = |route: laneway_compat::Route| {
-        let laneway_compat::Route { method, path, operation, right, handler } = route;
-        DialectRoute { method, path, operation, right, handler }
-    };
-    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied, native }
 }
 
 /// The status and the JSON of the answer.

@@ -1,4 +1,4 @@
-//! What an engine knows that no row holds, kept for the engine that replaces it.
+//! State of an engine that is in no row, kept for the engine that replaces it.
 //!
 //! It is read from the engine when a batch was applied, and kept when that batch is durable: by then the engine may have
 //! applied a later batch, which may still fail.
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use laneway_core::worker::{ConnectionId, Register, WorkerReport};
 use laneway_core::{Command, Engine, ExecutorOffer, LoadReading, Notice, Seq, Settings};
 
-/// What an engine knows that no row holds; to be given again to an engine that replaces this one.
+/// State of an engine that is in no row, for an engine that replaces it.
 pub(super) struct Kept {
     pub settings: Settings,
     pub offers: Vec<ExecutorOffer>,
@@ -17,9 +17,9 @@ pub(super) struct Kept {
     pub draining: bool,
     /// Webhooks that were handed out and not heard of since, with their tries.
     pub under_way: BTreeMap<Seq, u32>,
-    /// What the probe reported last.
+    /// The last report of the probe.
     pub reading: Option<LoadReading>,
-    /// Who registered over which connection, and what an operator ordered for them.
+    /// The registrations by connection, with the orders of operators.
     pub registrations: BTreeMap<ConnectionId, Register>,
 }
 
@@ -52,7 +52,7 @@ impl Kept {
         }
     }
 
-    /// What is to be kept of a batch that the engine has just applied.
+    /// The state to keep from a batch that the engine has just applied.
     pub fn remember(&self, engine: &Engine, taken: &[Command]) -> Vec<Remembered> {
         let mut remembered = Vec::new();
         for command in taken {
@@ -92,7 +92,7 @@ impl Kept {
         remembered
     }
 
-    /// Who is registered over this connection now. A connection that lost its registration to it has none.
+    /// The registration of this connection. A connection that lost its registration to it has none.
     fn remember_registration(
         &self,
         engine: &Engine,

@@ -13,7 +13,6 @@ use laneway_core::{
 use laneway_store::{Loaded, Store, StoreError};
 
 use super::kept::Kept;
-use super::priors::look_up_priors;
 use super::{Batch, Committed, Driver, write};
 
 impl Driver {
@@ -34,7 +33,7 @@ impl Driver {
         Ok(committed)
     }
 
-    /// Gives the commands of a batch to the engine that replaced the one that had applied it.
+    /// Applies the commands of a batch again, with the engine that replaced the one that had applied it.
     pub(super) fn apply_again(&mut self, batch: Batch) -> Result<Committed, StoreError> {
         let mut committed = Committed::default();
         self.apply_each(batch.now, batch.taken, &mut committed)?;
@@ -124,38 +123,44 @@ impl Driver {
             Command::Finish(fence, outcome) => {
                 let reply = self.commit_alone(now, Command::Finish(fence, outcome), committed)?;
                 let Reply::Rejected(rejection) = &reply else { return Ok(reply) };
-                // The run has ended, whatever it said: an attempt that stayed open would hold its gates for nothing.
+                // The attempt has ended, whatever it reported: an open attempt would keep its slots.
                 let failure = result_rejected(rejection);
                 self.commit_alone(now, Command::Finish(fence, Outcome::Failed(failure)), committed)
             }
-            Command::Worker(WorkerCommand::Message(word)) => {
-                let reply =
-                    self.commit_alone(now, Command::Worker(WorkerCommand::Message(word.clone())), committed)?;
-                match (&reply, word.report) {
+            Command::Worker(WorkerCommand::Message(message)) => {
+                let reply = self.commit_alone(
+                    now,
+                    Command::Worker(WorkerCommand::Message(message.clone())),
+                    committed,
+                )?;
+                match (&reply, message.report) {
                     (Reply::Rejected(rejection), WorkerReport::Ended { task, stored, .. }) => {
                         let outcome = Outcome::Failed(result_rejected(rejection));
-                        let said = WorkerReport::Ended { task, outcome, stored };
-                        let word = WorkerMessage { connection: word.connection, report: said };
+                        let report = WorkerReport::Ended { task, outcome, stored };
+                        let message = WorkerMessage { connection: message.connection, report };
                         self.commit_alone(
                             now,
-                            Command::Worker(WorkerCommand::Message(Box::new(word))),
+                            Command::Worker(WorkerCommand::Message(Box::new(message))),
                             committed,
                         )
                     }
                     _ => Ok(reply),
                 }
             }
-            Command::Lease(LeaseCommand::Message(word)) => {
-                let reply =
-                    self.commit_alone(now, Command::Lease(LeaseCommand::Message(word.clone())), committed)?;
-                match (&reply, &word.update) {
+            Command::Lease(LeaseCommand::Message(message)) => {
+                let reply = self.commit_alone(
+                    now,
+                    Command::Lease(LeaseCommand::Message(message.clone())),
+                    committed,
+                )?;
+                match (&reply, &message.update) {
                     (Reply::Rejected(rejection), LeaseUpdate::Ended(_)) => {
-                        let said = LeaseUpdate::Ended(Outcome::Failed(result_rejected(rejection)));
+                        let update = LeaseUpdate::Ended(Outcome::Failed(result_rejected(rejection)));
                         self.commit_alone(
                             now,
                             Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage {
-                                update: said,
-                                ..*word
+                                update,
+                                ..*message
                             }))),
                             committed,
                         )
@@ -175,7 +180,7 @@ impl Driver {
     ) -> Result<Reply, StoreError> {
         let mut effects = Effects::default();
         let mut alone = VecDeque::from([command]);
-        look_up_priors(self.store.as_mut(), &mut alone)?;
+        self.look_up(&mut alone)?;
         let taken = Vec::from(alone);
         let command = taken[0].clone();
         let reply = self.engine.apply(now, command, &mut effects);
@@ -195,7 +200,7 @@ impl Driver {
         }
     }
 
-    /// What followed from these commands alone is durable.
+    /// The effects of these commands alone are durable.
     fn settle_alone(&mut self, taken: &[Command], effects: Effects, committed: &mut Committed) {
         let remembered = self.kept.remember(&self.engine, taken);
         let number = self.engine.end_batch();

@@ -1,7 +1,7 @@
-//! Tells commands what the store knows of their idempotency keys, with one call for many commands.
+//! Looks up the idempotency keys of commands in the store, with one call for many commands.
 //!
 //! The engine remembers the keys of batches that are not durable yet. The store answers for all others. So the look-up must
-//! come after the last commit that the engine was told of, and before the command is applied. A key that occurs twice in a
+//! come after the last commit that the engine knows of, and before the command is applied. A key that occurs twice in a
 //! batch is unknown to the store both times; the engine finds the second one among its own.
 
 use laneway_core::command::{DeliveryCommand, WorkflowCommand};

@@ -1,8 +1,7 @@
-//! Keys that a dialect calls by its own names, and that are the keys of its lane.
+//! A dialect's own names for keys of its lane.
 //!
-//! `dialects.pinchtab.max_queue_size = 50` means `lanes.pinchtab.queued_max = 50`, in whichever layer it stands. It is
-//! written out as that before layers are merged, so that there is one value with one place, whoever asks. Zero means what
-//! it means there: leave it as it is.
+//! An alias such as `dialects.NAME.max_queue_size = 50` means `lanes.NAME.queued_max = 50`, in every layer. It is written out
+//! before layers are merged, so that there is one value with one place. Zero leaves the key as it is.
 
 use laneway_core::Span;
 use serde_json::{Map, Value as Json};
@@ -11,21 +10,23 @@ use toml::{Table, Value};
 use super::error::{ConfigError, ConfigErrorKind};
 use super::layers::Layer;
 use super::path::KeyPath;
+use super::schema::{DialectKey, Schema};
 use super::units::parse_span;
 
-/// A dialect, its own name for a key, and the key of the lane of the same name.
-pub(super) const ALIASES: [(&str, &str, &str); 5] = [
-    ("pinchtab", "max_queue_size", "queued_max"),
-    ("pinchtab", "max_per_agent", "queued_per_agent_max"),
-    ("pinchtab", "max_inflight", "running_max"),
-    ("pinchtab", "max_per_agent_inflight", "running_per_agent_max"),
-    ("pinchtab", "result_ttl", "retention"),
-];
+/// Every dialect with its name for a key, and the key of the lane of the same name.
+fn aliases(schema: &Schema) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    schema.dialects().iter().flat_map(|dialect| {
+        dialect.keys.iter().filter_map(|known| match known {
+            DialectKey::LaneAlias { key, lane_key } => Some((dialect.name, *key, *lane_key)),
+            _ => None,
+        })
+    })
+}
 
-/// The layer with every alias written out. A key that says one thing under each name is a problem.
-pub(super) fn written_out(layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer {
+/// The layer with every alias written out. A key that has another value under each name is a problem.
+pub(super) fn written_out(schema: &Schema, layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer {
     let mut layer = layer.clone();
-    for (dialect, alias, key) in ALIASES {
+    for (dialect, alias, key) in aliases(schema) {
         let Some(value) = take(&mut layer.tree, dialect, alias) else { continue };
         let from = KeyPath::of(&["dialects", dialect, alias]);
         let place = layer.places.remove(&from);
@@ -34,7 +35,7 @@ pub(super) fn written_out(layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer
         }
         let to = KeyPath::of(&["lanes", dialect, key]);
         let lanes = section(&mut layer.tree, "lanes").and_then(|lanes| section(lanes, dialect));
-        // What stands in the way of the section is told when the section is read.
+        // A value where a section must be is reported when the section is read.
         let Some(lane) = lanes else { continue };
         if let Some(other) = lane.get(key) {
             if *other == value {
@@ -59,10 +60,10 @@ pub(super) fn written_out(layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer
     layer
 }
 
-/// The same for a change by a call. Where both names are given, the lane's own holds.
-pub(super) fn written_out_in_patch(patch: &Map<String, Json>) -> Map<String, Json> {
+/// The same for a change by an API call. If both names are given, the name in the lane's section wins.
+pub(super) fn written_out_in_patch(schema: &Schema, patch: &Map<String, Json>) -> Map<String, Json> {
     let mut patch = patch.clone();
-    for (dialect, alias, key) in ALIASES {
+    for (dialect, alias, key) in aliases(schema) {
         let own = patch.get_mut("dialects").and_then(|dialects| dialects.get_mut(dialect));
         let Some(value) = own.and_then(Json::as_object_mut).and_then(|own| own.remove(alias)) else {
             continue;
@@ -80,7 +81,7 @@ pub(super) fn written_out_in_patch(patch: &Map<String, Json>) -> Map<String, Jso
     patch
 }
 
-/// True for a length of time that is nothing, such as `"0s"`: it leaves the value as it is, as the number 0 does.
+/// True for a length of time of zero, such as `"0s"`: it leaves the value as it is, as the number 0 does.
 fn is_zero_span(text: &str) -> bool {
     parse_span(text) == Some(Span(0))
 }

@@ -1,9 +1,9 @@
-//! Makes a typed configuration of the merged tree: every key, its type, its range, and what must fit together.
+//! Builds the typed configuration from the merged tree: every key, its type, its range, and rules between keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::capacity::{BUSY_MAX, Hours};
@@ -20,19 +20,20 @@ use reqwest::header::{HeaderName, HeaderValue};
 use toml::{Table, Value};
 
 use super::error::ConfigErrors;
-use super::layers::{BUILTIN, Executors};
+use super::layers::Places;
 use super::path::KeyPath;
+use super::schema::{Schema, SectionEntry};
 use super::section::{NONE, Problems, Section};
 use super::units::parse_span;
 use super::workers::TenantPressure;
 use super::{
     Config, LogConfig, LogFormat, Secret, ServerConfig, SigningSecrets, StorageConfig, StreamsConfig, Target,
-    TlsConfig, chat, dialects, instances, webhooks, workers,
+    TlsConfig, chat, dialects, webhooks, workers,
 };
 
-/// Most jobs a cap may let wait: ten times what the figures of the house are measured with.
+/// Most waiting jobs that a limit may allow: ten times as many as the benchmarks use.
 pub const QUEUED_MAX: u32 = 10_000_000;
-/// Most attempts a cap may let run.
+/// Most running attempts that a limit may allow.
 pub const RUNNING_MAX: u32 = 1_000_000;
 /// Most nodes a cap may let a run have: a run is admitted and canceled in one commit.
 const RUN_NODES_MAX: u32 = 10_000;
@@ -48,7 +49,7 @@ const STREAMS_MAX: u32 = 100_000;
 const CONNECTIONS_MIN: u32 = 4;
 /// Longest length of time: ten years. Everything beyond is a slip of the pen.
 pub const SPAN_MAX: Span = Span::hours(24 * 3_650);
-/// Shortest lease, and shortest time to say a word: less than a slow network's round trip only loses work.
+/// Shortest lease and acknowledgement timeout: less than a round trip of a slow network only loses work.
 const SECOND: Span = Span::secs(1);
 const MILLISECOND: Span = Span(1);
 const MIB: u64 = 1 << 20;
@@ -69,42 +70,31 @@ const TARGET_HEADERS_TAKEN: [&str; 9] = [
     "upgrade",
 ];
 
-/// Lanes that only dialects submit to by themselves.
-const DIALECT_LANE_NAMES: [&str; 4] = ["pinchtab", "synthia", "synthia_jobs", "astraflow"];
-
-/// What a lane leaves out: as the defaults say for `main`, but for its size, which is that of a gateway's conversations.
-static LANE_DEFAULTS: LazyLock<Table> = LazyLock::new(|| {
-    let main = BUILTIN.get("lanes").and_then(|lanes| lanes.get("main")).and_then(Value::as_table);
-    let mut lane = main.expect("the embedded defaults hold the lane main").clone();
-    lane.insert("running_max".to_owned(), Value::from(LaneSettings::default().running_max));
-    lane
-});
-
-/// Reads the whole tree, or says everything that is wrong with it.
-pub(super) fn build(tree: &Table, places: Executors) -> Result<Config, ConfigErrors> {
+/// Reads the whole tree, or returns everything that is wrong with it.
+pub(super) fn build(schema: &Arc<Schema>, tree: &Table, places: Places) -> Result<Config, ConfigErrors> {
     let problems = Problems::new(places);
     let root = Section::new(KeyPath::root(), tree, None, &problems);
-    let server = server(&root);
-    let log = log(&root);
-    let (mut settings, local_slots, storage) = limits(&root);
-    settings.lanes = lanes(&root);
-    settings.shown_once_used = dialect_lanes_left_alone(&settings.lanes);
-    let (kinds, targets) = kinds(&root);
+    let server = server(&root, schema);
+    let log = log(&root, schema);
+    let (mut settings, local_slots, storage) = limits(&root, schema);
+    settings.lanes = lanes(&root, schema);
+    settings.shown_once_used = unchanged_dialect_lanes(&settings.lanes, schema);
+    let (kinds, targets) = kinds(&root, schema);
     settings.kinds = kinds;
     let (tenants, tenant_secrets, tenant_pressures) = tenants(&root);
     settings.tenants = tenants;
-    let (webhook_settings, webhooks) = webhooks::read(fixed(&root, "webhooks"), tenant_secrets);
+    let (webhook_settings, webhooks) = webhooks::read(fixed(&root, schema, "webhooks"), tenant_secrets);
     settings.webhooks = webhook_settings;
-    let (worker_settings, workers) = workers::read(fixed(&root, "workers"));
+    let (worker_settings, workers) = workers::read(fixed(&root, schema, "workers"));
     settings.workers = WorkerSettings {
         pressure_of: workers::pressures(tenant_pressures, worker_settings.pressure),
         ..worker_settings
     };
-    let streams = streams(&root);
+    let streams = streams(&root, schema);
     settings.agents = agents(&root);
     settings.keys = keys(&root);
-    let dialects = dialects::read(fixed(&root, "dialects"));
-    let instances = instances::read(&root);
+    let dialects = dialects::read(&root, schema);
+    let entries = entries(&root, schema);
     root.finish();
     let (places, errors) = problems.finish();
     ConfigErrors::unless_empty(errors, || Config {
@@ -117,14 +107,15 @@ pub(super) fn build(tree: &Table, places: Executors) -> Result<Config, ConfigErr
         workers,
         streams,
         dialects,
-        instances,
+        entries,
         settings,
         places,
+        schema: schema.clone(),
     })
 }
 
-fn server(root: &Section<'_>) -> ServerConfig {
-    let section = fixed(root, "server");
+fn server(root: &Section<'_>, schema: &Schema) -> ServerConfig {
+    let section = fixed(root, schema, "server");
     let listen = section.text("listen");
     let listen = listen.parse::<SocketAddr>().unwrap_or_else(|_| {
         section.problem(
@@ -153,8 +144,8 @@ fn server(root: &Section<'_>) -> ServerConfig {
     server
 }
 
-fn streams(root: &Section<'_>) -> StreamsConfig {
-    let section = fixed(root, "streams");
+fn streams(root: &Section<'_>, schema: &Schema) -> StreamsConfig {
+    let section = fixed(root, schema, "streams");
     let streams = StreamsConfig {
         max: section.count("max", 1..=STREAMS_MAX),
         per_tenant_max: section.count("per_tenant_max", 1..=STREAMS_MAX),
@@ -217,20 +208,20 @@ fn tls(server: &Section<'_>) -> Option<TlsConfig> {
     tls
 }
 
-fn log(root: &Section<'_>) -> LogConfig {
-    let section = fixed(root, "log");
+fn log(root: &Section<'_>, schema: &Schema) -> LogConfig {
+    let section = fixed(root, schema, "log");
     let log = LogConfig {
-        format: section.word("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
+        format: section.one_of("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
         filter: section.text("filter"),
     };
     section.finish();
     log
 }
 
-fn limits(root: &Section<'_>) -> (Settings, u32, StorageConfig) {
-    let section = fixed(root, "limits");
-    let tenants_default = fixed(root, "tenants_default");
-    let retry_section = fixed(root, "retry");
+fn limits(root: &Section<'_>, schema: &Schema) -> (Settings, u32, StorageConfig) {
+    let section = fixed(root, schema, "limits");
+    let tenants_default = fixed(root, schema, "tenants_default");
+    let retry_section = fixed(root, schema, "retry");
     let settings = Settings {
         queued_max: section.count("queued_max", 0..=QUEUED_MAX),
         running_max: section.count("running_max", 1..=RUNNING_MAX),
@@ -242,7 +233,7 @@ fn limits(root: &Section<'_>) -> (Settings, u32, StorageConfig) {
         event_retention: section.span("event_retention", Span::mins(1)..=SPAN_MAX),
         timeout: section.span("timeout", MILLISECOND..=SPAN_MAX),
         queue_timeout: section.span_or_none("queue_timeout", MILLISECOND..=SPAN_MAX),
-        retry: retry(&retry_section),
+        retry: retry(&retry_section, schema),
         retry_after_max: section.span("retry_after_max", Span(0)..=SPAN_MAX),
         shown_once_used: BTreeSet::new(),
         lanes: BTreeMap::new(),
@@ -253,12 +244,12 @@ fn limits(root: &Section<'_>) -> (Settings, u32, StorageConfig) {
         keys: BTreeMap::new(),
         key_default: section.count("key_default", 1..=RUNNING_MAX),
         reserved_percent: u8::try_from(section.count("reserved_percent", 0..=100)).unwrap_or(100),
-        schedules: schedules(root),
-        runs: runs(root),
+        schedules: schedules(root, schema),
+        runs: runs(root, schema),
         webhooks: WebhookSettings::default(),
         workers: WorkerSettings::default(),
-        capacity: capacity(root),
-        chat: chat::read(fixed(root, "chat")),
+        capacity: capacity(root, schema),
+        chat: chat::read(fixed(root, schema, "chat")),
     };
     let local_slots = section.count("local_slots", 1..=RUNNING_MAX);
     let storage = StorageConfig {
@@ -272,11 +263,12 @@ fn limits(root: &Section<'_>) -> (Settings, u32, StorageConfig) {
     (settings, local_slots, storage)
 }
 
-fn schedules(root: &Section<'_>) -> ScheduleSettings {
-    let section = fixed(root, "schedules");
+fn schedules(root: &Section<'_>, schema: &Schema) -> ScheduleSettings {
+    let section = fixed(root, schema, "schedules");
     let defaults = ScheduleSettings::default();
+    let builtin = schema.builtin();
     let base =
-        BUILTIN.get("schedules").and_then(|schedules| schedules.get("retry")).and_then(Value::as_table);
+        builtin.get("schedules").and_then(|schedules| schedules.get("retry")).and_then(Value::as_table);
     let zone = section.text("zone");
     if !Timing::knows_zone(&zone) {
         section.problem(
@@ -292,7 +284,7 @@ fn schedules(root: &Section<'_>) -> ScheduleSettings {
         late_max: section.span("late_max", SECOND..=SPAN_MAX),
         timeout: section.span("timeout", MILLISECOND..=SPAN_MAX),
         retry: section.section("retry", base).map_or(defaults.retry, |section| {
-            let policy = retry(&section);
+            let policy = retry(&section, schema);
             section.finish();
             policy
         }),
@@ -304,8 +296,8 @@ fn schedules(root: &Section<'_>) -> ScheduleSettings {
     settings
 }
 
-fn runs(root: &Section<'_>) -> RunSettings {
-    let section = fixed(root, "runs");
+fn runs(root: &Section<'_>, schema: &Schema) -> RunSettings {
+    let section = fixed(root, schema, "runs");
     let settings = RunSettings {
         nodes_max: section.count("nodes_max", 1..=RUN_NODES_MAX),
         dependencies_max: section.count("dependencies_max", 0..=QUEUED_MAX),
@@ -317,8 +309,8 @@ fn runs(root: &Section<'_>) -> RunSettings {
     settings
 }
 
-fn capacity(root: &Section<'_>) -> CapacitySettings {
-    let section = fixed(root, "capacity");
+fn capacity(root: &Section<'_>, schema: &Schema) -> CapacitySettings {
+    let section = fixed(root, schema, "capacity");
     let small = |key: &'static str, most: u32| u8::try_from(section.count(key, 0..=most)).unwrap_or(u8::MAX);
     let capacity = CapacitySettings {
         total: section.count("total", 1..=1_000_000),
@@ -340,11 +332,11 @@ fn capacity(root: &Section<'_>) -> CapacitySettings {
 
 fn pull(section: &Section<'_>) -> PullSettings {
     PullSettings {
-        dispatch: section.word("dispatch", &Dispatch::ALL.map(|dispatch| (dispatch.as_str(), dispatch))),
+        dispatch: section.one_of("dispatch", &Dispatch::ALL.map(|dispatch| (dispatch.as_str(), dispatch))),
         lease: section.span_or_none("lease", SECOND..=Span::hours(24)),
         reservation_timeout: section.span("reservation_timeout", SECOND..=Span::hours(24)),
         on_lease_lost: section
-            .word("on_lease_lost", &[("requeue", LostPolicy::Requeue), ("fail", LostPolicy::Fail)]),
+            .one_of("on_lease_lost", &[("requeue", LostPolicy::Requeue), ("fail", LostPolicy::Fail)]),
     }
 }
 
@@ -361,23 +353,24 @@ fn hours(section: &Section<'_>) -> Option<Hours> {
     hours
 }
 
-fn retry(section: &Section<'_>) -> RetryPolicy {
+fn retry(section: &Section<'_>, schema: &Schema) -> RetryPolicy {
     RetryPolicy {
         retries_max: section.count("retries_max", 0..=1_000),
         losses_max: section.count("losses_max", 0..=1_000),
-        backoff: backoff(section),
+        backoff: backoff(section, schema),
     }
 }
 
-fn backoff(retry: &Section<'_>) -> Backoff {
+fn backoff(retry: &Section<'_>, schema: &Schema) -> Backoff {
     match retry.get("backoff") {
         None => return Backoff::STANDARD,
         Some(Value::String(_)) => {
-            return retry.word("backoff", &[("standard", Backoff::STANDARD), ("cron", Backoff::CRON)]);
+            return retry.one_of("backoff", &[("standard", Backoff::STANDARD), ("cron", Backoff::CRON)]);
         }
         Some(_) => {}
     }
-    let standard = BUILTIN.get("retry").and_then(|retry| retry.get("backoff")).and_then(Value::as_table);
+    let standard =
+        schema.builtin().get("retry").and_then(|retry| retry.get("backoff")).and_then(Value::as_table);
     let Some(section) = retry.section("backoff", standard) else { return Backoff::STANDARD };
     let backoff = Backoff {
         base: section.span("base", Span(0)..=SPAN_MAX),
@@ -411,23 +404,15 @@ fn jitter(section: &Section<'_>) -> Jitter {
     }
 }
 
-fn lanes(root: &Section<'_>) -> BTreeMap<Name, LaneSettings> {
-    let lanes = root.named("lanes", Some(&LANE_DEFAULTS), LANES_MAX).into_iter();
+pub(super) fn lanes(root: &Section<'_>, schema: &Schema) -> BTreeMap<Name, LaneSettings> {
+    let lanes = root.named("lanes", Some(schema.lane()), LANES_MAX).into_iter();
     lanes.map(|(name, section)| (name, lane(section))).collect()
 }
 
-/// The dialects' own lanes as the defaults have them.
-static DIALECT_LANES: LazyLock<BTreeMap<Name, LaneSettings>> = LazyLock::new(|| {
-    let problems = Problems::new(Executors::default());
-    let mut lanes = lanes(&Section::new(KeyPath::root(), &BUILTIN, None, &problems));
-    lanes.retain(|name, _| DIALECT_LANE_NAMES.contains(&name.as_str()));
-    lanes
-});
-
-/// Lanes of dialects that nobody has set anything for. They are shown once they are used.
-fn dialect_lanes_left_alone(lanes: &BTreeMap<Name, LaneSettings>) -> BTreeSet<Name> {
-    let left_alone = DIALECT_LANES.iter().filter(|(name, settings)| lanes.get(*name) == Some(*settings));
-    left_alone.map(|(name, _)| name.clone()).collect()
+/// Lanes of dialects that have their default settings. They are shown once they are used.
+fn unchanged_dialect_lanes(lanes: &BTreeMap<Name, LaneSettings>, schema: &Schema) -> BTreeSet<Name> {
+    let defaults = schema.dialect_lanes().into_iter();
+    defaults.filter(|(name, settings)| lanes.get(name) == Some(settings)).map(|(name, _)| name).collect()
 }
 
 fn lane(section: Section<'_>) -> LaneSettings {
@@ -436,19 +421,19 @@ fn lane(section: Section<'_>) -> LaneSettings {
         queued_per_agent_max: section.count("queued_per_agent_max", 0..=QUEUED_MAX),
         running_max: section.count("running_max", 1..=RUNNING_MAX),
         running_per_agent_max: section.count("running_per_agent_max", 1..=RUNNING_MAX),
-        order: section.word("order", &[("fair", LaneOrder::Fair), ("priority", LaneOrder::Priority)]),
+        order: section.one_of("order", &[("fair", LaneOrder::Fair), ("priority", LaneOrder::Priority)]),
         aging_step: section.span_or_none("aging_step", MILLISECOND..=SPAN_MAX),
         paused: section.flag("paused"),
         retention: section.span("retention", Span(0)..=SPAN_MAX),
         on_shutdown: section
-            .word("on_shutdown", &[("keep", ShutdownPolicy::Keep), ("cancel", ShutdownPolicy::Cancel)]),
+            .one_of("on_shutdown", &[("keep", ShutdownPolicy::Keep), ("cancel", ShutdownPolicy::Cancel)]),
         pull: pull(&section),
     };
     section.finish();
     lane
 }
 
-fn kinds(root: &Section<'_>) -> (BTreeMap<Name, KindSettings>, BTreeMap<Name, Target>) {
+fn kinds(root: &Section<'_>, schema: &Schema) -> (BTreeMap<Name, KindSettings>, BTreeMap<Name, Target>) {
     let server_retry = root.get("retry").and_then(Value::as_table);
     let (mut kinds, mut targets) = (BTreeMap::new(), BTreeMap::new());
     for (name, section) in root.named("kinds", None, NAMED_MAX) {
@@ -457,7 +442,7 @@ fn kinds(root: &Section<'_>) -> (BTreeMap<Name, KindSettings>, BTreeMap<Name, Ta
             timeout: section.opt_span("timeout", MILLISECOND..=SPAN_MAX),
             queue_timeout: section.opt_span("queue_timeout", MILLISECOND..=SPAN_MAX),
             retry: section.section("retry", server_retry).map(|section| {
-                let policy = retry(&section);
+                let policy = retry(&section, schema);
                 section.finish();
                 policy
             }),
@@ -499,7 +484,7 @@ fn target(section: &Section<'_>) -> Option<Target> {
 }
 
 /// Messages here never show the URL: it may hold a secret where none belongs.
-pub(super) fn target_url(text: &str) -> Result<Url, String> {
+pub fn target_url(text: &str) -> Result<Url, String> {
     if text.len() > TARGET_URL_MAX {
         return Err(format!("has {} bytes; at most {TARGET_URL_MAX} are allowed", text.len()));
     }
@@ -539,7 +524,7 @@ fn target_headers(section: &Section<'_>) -> Vec<(String, Secret)> {
     headers
 }
 
-/// Limits of tenants, what their news is signed with, and when their workers are too full.
+/// The limits of tenants, the secrets of their webhooks, and the thresholds of their workers.
 type Tenants = (BTreeMap<Name, TenantSettings>, BTreeMap<Name, SigningSecrets>, Vec<(Name, TenantPressure)>);
 
 fn tenants(root: &Section<'_>) -> Tenants {
@@ -583,10 +568,26 @@ fn keys(root: &Section<'_>) -> BTreeMap<Name, u32> {
     keys
 }
 
-/// A section that the defaults hold, so that it is always there unless something else stands in its place.
-fn fixed<'a>(root: &Section<'a>, key: &'static str) -> Section<'a> {
-    let base = BUILTIN.get(key).and_then(Value::as_table);
-    let base = base.expect("the embedded defaults hold every fixed section");
-    root.section(key, Some(base))
-        .unwrap_or_else(|| Section::new(KeyPath::of(&[key]), base, None, root.problems()))
+/// The entries of contributed sections, by section and name.
+pub(super) type Entries = BTreeMap<&'static str, BTreeMap<Name, Arc<dyn SectionEntry>>>;
+
+fn entries(root: &Section<'_>, schema: &Schema) -> Entries {
+    let mut all = Entries::new();
+    for contributed in schema.entry_sections() {
+        let mut entries = BTreeMap::new();
+        for (name, section) in root.named(contributed.name, None, contributed.len_max) {
+            if let Some(entry) = (contributed.read)(&section) {
+                entries.insert(name, entry);
+            }
+            section.finish();
+        }
+        all.insert(contributed.name, entries);
+    }
+    all
+}
+
+/// A section that the defaults have, so that it is always there unless the tree has another value in its place.
+fn fixed<'a>(root: &Section<'a>, schema: &'a Schema, key: &'static str) -> Section<'a> {
+    let base = schema.builtin().get(key).and_then(Value::as_table);
+    root.section_or(key, base.expect("the embedded defaults have every fixed section"))
 }

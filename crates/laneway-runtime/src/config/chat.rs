@@ -11,9 +11,9 @@ const COUNT_MAX: u32 = 10_000;
 /// Reads `[chat]`.
 pub(super) fn read(section: Section<'_>) -> ChatSettings {
     let chat = ChatSettings {
-        mode: section.word("mode", &SessionMode::ALL.map(|mode| (mode.as_str(), mode))),
+        mode: section.one_of("mode", &SessionMode::ALL.map(|mode| (mode.as_str(), mode))),
         cap: section.count("cap", 0..=COUNT_MAX),
-        drop: section.word("drop", &DropPolicy::ALL.map(|drop| (drop.as_str(), drop))),
+        drop: section.one_of("drop", &DropPolicy::ALL.map(|drop| (drop.as_str(), drop))),
         debounce: section.span("debounce", Span(0)..=SESSION_DEBOUNCE_MAX),
         max_concurrent: section.count("max_concurrent", 1..=COUNT_MAX),
     };

@@ -1,178 +1,144 @@
-//! Which dialects are spoken, where, and what only they know of.
+//! The sections of dialects: how each is mounted, and the values of its own keys.
 //!
-//! The limits of a dialect are those of its lane (see `aliases.rs`). What is here is how it is mounted, and the few words
-//! that its own documents have and the lane does not.
+//! The limits of a dialect are those of its lane (see `aliases.rs`). The keys of a section come from the schema.
 
 use std::net::SocketAddr;
 
 use laneway_core::Span;
+use toml::{Table, Value};
 
-use super::aliases::ALIASES;
+use super::schema::{CountRule, DialectKey, DialectSection, Schema};
 use super::section::Section;
 
 /// Longest prefix of a dialect's paths, in bytes.
 const PREFIX_MAX: usize = 64;
 /// Most requests of one address in one window: far more than one machine can answer.
 const REQUESTS_MAX: u32 = 10_000_000;
-/// Most workers that a dialect may show: the number limits nothing.
-const WORKERS_MAX: u32 = 1_000_000;
-/// Largest batch that a dialect may take.
-const BATCH_MAX: u32 = 10_000;
 
-/// Most sockets or streams that a dialect may hold: each costs a task and some buffers.
-const SOCKETS_MAX: u32 = 100_000;
+/// The keys that say where a dialect is mounted. A change needs a restart, and API calls cannot change them.
+pub(super) const MOUNT_KEYS: [&str; 3] = ["enabled", "prefix", "listen"];
 
-/// Every dialect that this program speaks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dialects {
-    /// Tasks for browser tabs: `/tasks`, `/scheduler`, `/tabs`.
-    pub pinchtab: Pinchtab,
-    /// Cron jobs of agents: `/ws`.
-    pub goclaw: Goclaw,
-    /// Heavy jobs of add-ons: `/api/system/scheduler`, `/api/system-stats`, ….
-    pub synthia: Synthia,
-    /// Runs of workflows, their events and their workers: `/api/v1/…`.
-    pub astraflow: Astraflow,
+/// The sections of every dialect, in the order of the schema.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Dialects(Vec<DialectConfig>);
+
+/// The section of one dialect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DialectConfig {
+    /// The dialect.
+    pub name: &'static str,
+    /// How it is mounted.
+    pub mount: Mount,
+    /// Its own keys.
+    pub(super) values: Vec<(&'static str, Value)>,
 }
 
 /// How a dialect is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// False: its paths are not there.
+    /// False: its paths do not exist.
     pub enabled: bool,
-    /// Stands before all its paths; empty, or `/name`.
+    /// The prefix of all its paths; empty, or `/name`.
     pub prefix: String,
-    /// An address of its own. `None`: the main one.
+    /// A separate address. `None`: the main one.
     pub listen: Option<SocketAddr>,
     /// Most requests of one client address in one window. 0: no limit.
     pub requests_max: u32,
-    /// How long a window is.
+    /// The length of a window.
     pub requests_window: Span,
 }
 
-/// The dialect `pinchtab`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pinchtab {
-    /// How it is mounted.
-    pub mount: Mount,
-    /// Shown and accepted, but no second cap beside the lane's.
-    pub worker_count: u32,
-    /// Shown; never interpreted.
-    pub strategy: String,
-    /// Most tasks of one batch.
-    pub max_batch_size: u32,
-}
-
-/// The dialect `goclaw`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Goclaw {
-    /// How it is mounted.
-    pub mount: Mount,
-    /// Most sockets at once.
-    pub sockets_max: u32,
-    /// Most sockets at once beside these that have not shown who they are.
-    pub unauthenticated_max: u32,
-    /// Most of these of one client address.
-    pub unauthenticated_per_address_max: u32,
-}
-
-/// The dialect `synthia`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Synthia {
-    /// How it is mounted.
-    pub mount: Mount,
-}
-
-/// The dialect `astraflow`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Astraflow {
-    /// How it is mounted.
-    pub mount: Mount,
-    /// Most streams of events at once.
-    pub streams_max: u32,
-}
-
 impl Dialects {
-    /// How every dialect is mounted, by name.
-    pub fn mounts(&self) -> [(&'static str, &Mount); 4] {
-        let Dialects { pinchtab, goclaw, synthia, astraflow } = self;
-        [
-            ("pinchtab", &pinchtab.mount),
-            ("goclaw", &goclaw.mount),
-            ("synthia", &synthia.mount),
-            ("astraflow", &astraflow.mount),
-        ]
+    /// Every dialect.
+    pub fn iter(&self) -> impl Iterator<Item = &DialectConfig> {
+        self.0.iter()
     }
 
-    /// How the dialect of this name is mounted.
-    pub fn mount(&self, name: &str) -> Option<&Mount> {
-        self.mounts().into_iter().find(|(known, _)| *known == name).map(|(_, mount)| mount)
+    /// The dialect of this name.
+    pub fn get(&self, name: &str) -> Option<&DialectConfig> {
+        self.iter().find(|dialect| dialect.name == name)
     }
 
-    /// Takes what only a restart can change from `current`.
-    pub(super) fn keep_until_restart(&mut self, current: &Dialects) {
-        let Dialects { pinchtab, goclaw, synthia, astraflow } = self;
-        let mounts = [&mut pinchtab.mount, &mut goclaw.mount, &mut synthia.mount, &mut astraflow.mount];
-        for (mount, (_, current)) in mounts.into_iter().zip(current.mounts()) {
-            let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = current;
+    /// Takes the values that only a restart can change from `current`.
+    pub(super) fn keep_until_restart(&mut self, current: &Dialects, schema: &Schema) {
+        for dialect in &mut self.0 {
+            let Some(current) = current.get(dialect.name) else { continue };
+            let Mount { enabled, prefix, listen, requests_max: _, requests_window: _ } = &current.mount;
+            let mount = &mut dialect.mount;
             (mount.enabled, mount.prefix, mount.listen) = (*enabled, prefix.clone(), *listen);
+            for (key, value) in &mut dialect.values {
+                if let Some((_, kept)) = current.values.iter().find(|(other, _)| other == key)
+                    && needs_restart(schema, dialect.name, key)
+                {
+                    value.clone_from(kept);
+                }
+            }
         }
-        self.goclaw.sockets_max = current.goclaw.sockets_max;
-        self.goclaw.unauthenticated_max = current.goclaw.unauthenticated_max;
-        self.goclaw.unauthenticated_per_address_max = current.goclaw.unauthenticated_per_address_max;
-        self.astraflow.streams_max = current.astraflow.streams_max;
     }
+}
+
+impl DialectConfig {
+    /// The value of a number. Panics when the dialect contributed no such key.
+    pub fn count(&self, key: &str) -> u32 {
+        let number = self.value(key).as_integer().and_then(|number| u32::try_from(number).ok());
+        number.expect("the key was read as a number")
+    }
+
+    /// The value of a text. Panics when the dialect contributed no such key.
+    pub fn text(&self, key: &str) -> &str {
+        self.value(key).as_str().expect("the key was read as a text")
+    }
+
+    fn value(&self, key: &str) -> &Value {
+        let found = self.values.iter().find(|(other, _)| *other == key);
+        &found.expect("a dialect reads only keys that it contributed").1
+    }
+}
+
+/// True when a new value of the key of this dialect holds only after a restart.
+pub(super) fn needs_restart(schema: &Schema, dialect: &str, key: &str) -> bool {
+    let Some(section) = schema.dialects().iter().find(|section| section.name == dialect) else {
+        return false;
+    };
+    let is_restart_key = |known: &DialectKey| matches!(known, DialectKey::Count { key: known, rule: CountRule::NeedsRestart, .. } if *known == key);
+    MOUNT_KEYS.contains(&key) || section.keys.iter().any(is_restart_key)
 }
 
 /// Reads `[dialects]`.
-pub(super) fn read(section: Section<'_>) -> Dialects {
-    let own = of_dialect(&section, "pinchtab");
-    let pinchtab = Pinchtab {
-        mount: mount(&own),
-        worker_count: or_default(own.count("worker_count", 0..=WORKERS_MAX), "pinchtab", "worker_count"),
-        strategy: own.text("strategy"),
-        max_batch_size: or_default(own.count("max_batch_size", 0..=BATCH_MAX), "pinchtab", "max_batch_size"),
-    };
-    for (_, alias, _) in ALIASES.iter().filter(|(dialect, _, _)| *dialect == "pinchtab") {
-        // They are written out as keys of the lane by now; asked for so that a misspelt one is told of them.
-        own.get(alias);
-    }
-    own.finish();
-    let own = of_dialect(&section, "goclaw");
-    let goclaw = Goclaw {
-        mount: mount(&own),
-        sockets_max: own.count("sockets_max", 1..=SOCKETS_MAX),
-        unauthenticated_max: own.count("unauthenticated_max", 1..=SOCKETS_MAX),
-        unauthenticated_per_address_max: own.count("unauthenticated_per_address_max", 1..=SOCKETS_MAX),
-    };
-    own.finish();
-    let own = of_dialect(&section, "synthia");
-    let synthia = Synthia { mount: mount(&own) };
-    own.finish();
-    let own = of_dialect(&section, "astraflow");
-    let astraflow = Astraflow { mount: mount(&own), streams_max: own.count("streams_max", 1..=SOCKETS_MAX) };
-    own.finish();
+pub(super) fn read(root: &Section<'_>, schema: &Schema) -> Dialects {
+    let Some(section) = root.section("dialects", None) else { return Dialects::default() };
+    let dialects = schema.dialects().iter().map(|dialect| read_one(&section, dialect, schema)).collect();
     section.finish();
-    Dialects { pinchtab, goclaw, synthia, astraflow }
+    Dialects(dialects)
 }
 
-/// A number as it is, or its default where it is 0: so the documents of the dialect have it.
-fn or_default(number: u32, dialect: &str, key: &str) -> u32 {
-    let default = || u32::try_from(builtin(dialect).get(key)?.as_integer()?).ok();
-    if number == 0 { default().expect("the embedded defaults hold every key") } else { number }
+fn read_one(section: &Section<'_>, dialect: &'static DialectSection, schema: &Schema) -> DialectConfig {
+    let base = builtin(schema, dialect.name);
+    let own = section.section_or(dialect.name, base);
+    let mount = mount(&own);
+    let mut values = Vec::new();
+    for known in dialect.keys {
+        match known {
+            DialectKey::Count { key, range, rule } => {
+                let mut number = Value::from(own.count(key, range.clone()));
+                if *rule == CountRule::ZeroIsDefault && number == Value::Integer(0) {
+                    number = base.get(*key).cloned().unwrap_or(number);
+                }
+                values.push((*key, number));
+            }
+            DialectKey::Text { key } => values.push((*key, Value::from(own.text(key)))),
+            // Aliases are written out as keys of the lane by now. This names the key in "did you mean".
+            DialectKey::LaneAlias { key, .. } => drop(own.get(key)),
+        }
+    }
+    own.finish();
+    DialectConfig { name: dialect.name, mount, values }
 }
 
 /// The section of one dialect in the embedded defaults.
-fn builtin(dialect: &str) -> &'static toml::Table {
-    let section = super::layers::BUILTIN.get("dialects").and_then(|dialects| dialects.get(dialect));
-    section.and_then(toml::Value::as_table).expect("the embedded defaults hold every dialect")
-}
-
-/// The section of one dialect, whether or not anybody wrote one.
-fn of_dialect<'a>(section: &Section<'a>, name: &'static str) -> Section<'a> {
-    let base = builtin(name);
-    let own = section.section(name, Some(base));
-    own.unwrap_or_else(|| Section::new(section.path.join(name), base, None, section.problems()))
+fn builtin<'s>(schema: &'s Schema, dialect: &str) -> &'s Table {
+    let section = schema.builtin().get("dialects").and_then(|dialects| dialects.get(dialect));
+    section.and_then(Value::as_table).expect("a dialect contributes the defaults of its section")
 }
 
 fn mount(section: &Section<'_>) -> Mount {

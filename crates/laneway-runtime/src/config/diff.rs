@@ -1,11 +1,12 @@
-//! What differs between two configurations, key by key.
+//! The differences between two configurations, key by key.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::Config;
 use super::path::KeyPath;
 use super::render::{Entry, entries};
+use super::schema::Schema;
+use super::{Config, dialects};
 
 /// Keys and sections whose values hold only after a restart.
 const RESTART_ONLY: [&[&str]; 7] = [
@@ -23,9 +24,9 @@ const RESTART_ONLY: [&[&str]; 7] = [
 pub struct ChangedKey {
     /// The key.
     pub key: KeyPath,
-    /// What it was, as TOML; `***` for a secret. `None`: it was not there.
+    /// The old value, as TOML; `***` for a secret. `None`: there was none.
     pub from: Option<String>,
-    /// What it is, as TOML; `***` for a secret. `None`: it is gone.
+    /// The new value, as TOML; `***` for a secret. `None`: it was removed.
     pub to: Option<String>,
     /// True: the new value holds only after a restart.
     pub needs_restart: bool,
@@ -38,8 +39,9 @@ impl fmt::Display for ChangedKey {
     }
 }
 
-/// What differs between two configurations, key by key. Changed secrets are told, not shown.
+/// The differences between two configurations, key by key. A changed secret is listed without its value.
 pub fn changed_keys(from: &Config, to: &Config) -> Vec<ChangedKey> {
+    let schema = &to.schema;
     let (from, to) = (by_path(from), by_path(to));
     let mut keys: Vec<&KeyPath> = from.keys().chain(to.keys()).collect();
     keys.sort();
@@ -51,20 +53,16 @@ pub fn changed_keys(from: &Config, to: &Config) -> Vec<ChangedKey> {
             key: key.clone(),
             from: from.get(key).map(|entry| entry.shown().to_string()),
             to: to.get(key).map(|entry| entry.shown().to_string()),
-            needs_restart: needs_restart(key),
+            needs_restart: needs_restart(schema, key),
         })
         .collect()
 }
 
 /// True when a new value of the key holds only after a restart.
-pub(super) fn needs_restart(key: &KeyPath) -> bool {
-    RESTART_ONLY.iter().any(|only| key.starts_with(only)) || is_mount(key.parts())
-}
-
-/// True for the keys that say where a dialect is mounted.
-pub(super) fn is_mount(parts: &[String]) -> bool {
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    matches!(parts[..], ["dialects", _, "enabled" | "prefix" | "listen"])
+pub(super) fn needs_restart(schema: &Schema, key: &KeyPath) -> bool {
+    let parts: Vec<&str> = key.parts().iter().map(String::as_str).collect();
+    RESTART_ONLY.iter().any(|only| key.starts_with(only))
+        || matches!(parts[..], ["dialects", name, key] if dialects::needs_restart(schema, name, key))
 }
 
 fn by_path(config: &Config) -> BTreeMap<KeyPath, Entry> {

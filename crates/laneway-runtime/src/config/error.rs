@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every problem with its key, its place and its remedy.
+//! Problems of a configuration, each with its key, its place and its remedy.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use super::path::KeyPath;
 /// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// What sort of problem it is; surfaces choose their status by it.
+    /// The type of the problem; APIs choose their status by it.
     pub kind: ConfigErrorKind,
     /// The key, such as `lanes.main.running_max`; empty when the problem is not about one key.
     pub key: String,
     /// Where the value was given: `laneway.toml:12`, `environment LANEWAY_…`, `flags`, `a stored change`, ….
     pub place: String,
-    /// What is wrong and what to do about it: a lower-case fragment. Never holds a secret's value.
+    /// The problem and its remedy: a lower-case fragment. It never contains a secret.
     pub message: String,
 }
 
-/// What sort of problem it is.
+/// The type of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigErrorKind {
     /// A value is of the wrong type, out of range, or does not fit another value.
@@ -35,7 +35,7 @@ pub enum ConfigErrorKind {
 }
 
 impl ConfigErrorKind {
-    /// The word users see.
+    /// The name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             ConfigErrorKind::Invalid => "invalid",
@@ -92,7 +92,7 @@ impl ConfigErrors {
         &self.0
     }
 
-    /// What sort of answer a surface gives: the sort that the later ones of [`ConfigErrorKind`] win.
+    /// The type of all problems together: the last one in the order of [`ConfigErrorKind`] wins.
     pub fn kind(&self) -> ConfigErrorKind {
         self.0.iter().map(|error| error.kind).max().unwrap_or(ConfigErrorKind::Invalid)
     }

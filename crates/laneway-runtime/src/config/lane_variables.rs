@@ -1,7 +1,8 @@
-//! The short variables for the lanes that every server has: `LANEWAY_LANE_MAIN=30`, and the names that older gateways set.
+//! The short variables for the lanes that every server has, such as `LANEWAY_LANE_MAIN=30`, and the names that dialects
+//! add to them.
 //!
-//! A value that is no whole number above zero is ignored with a warning, as those gateways do: a slip in a shared
-//! environment must not keep a server from starting.
+//! A value that is not a whole number above zero is ignored with a warning: a typing error in a shared environment must
+//! not keep a server from starting.
 
 use toml::Value;
 
@@ -9,38 +10,39 @@ use super::Secret;
 use super::build::RUNNING_MAX;
 use super::layers::{Layer, Place, put_at};
 use super::path::KeyPath;
+use super::schema::Schema;
 
-/// Each lane with its variables, strongest first.
-const VARIABLES: [(&str, &[&str]); 4] = [
-    ("main", &["LANEWAY_LANE_MAIN", "GOCLAW_LANE_MAIN"]),
-    ("subagent", &["LANEWAY_LANE_SUBAGENT", "GOCLAW_LANE_SUBAGENT"]),
-    ("team", &["LANEWAY_LANE_TEAM", "GOCLAW_LANE_TEAM", "GOCLAW_LANE_DELEGATE"]),
-    ("cron", &["LANEWAY_LANE_CRON", "GOCLAW_LANE_CRON"]),
-];
-
-/// The name of every variable.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    VARIABLES.iter().flat_map(|(_, names)| names.iter().copied())
-}
+/// The lanes that have a variable.
+const LANES: [&str; 4] = ["main", "subagent", "team", "cron"];
 
 /// Longest value that a warning shows, in characters.
 const SHOWN_MAX: usize = 60;
 
-/// What the variables say, and a sentence for each that says nothing usable.
-pub(super) fn read(environment: &[(String, String)]) -> (Layer, Vec<String>) {
+/// Every variable with its lane. Those of one lane come one after the other, the strongest first.
+pub(super) fn all(schema: &Schema) -> Vec<(&'static str, String)> {
+    let mut variables = Vec::new();
+    for lane in LANES {
+        variables.push((lane, format!("LANEWAY_LANE_{}", lane.to_ascii_uppercase())));
+        let added = schema.dialects().iter().flat_map(|dialect| dialect.lane_variables);
+        let added = added.filter(|(of, _)| *of == lane);
+        variables.extend(added.map(|(_, name)| (lane, (*name).to_owned())));
+    }
+    variables
+}
+
+/// The limits that the variables set, and a sentence for each variable whose value cannot be used.
+pub(super) fn read(environment: &[(String, String)], schema: &Schema) -> (Layer, Vec<String>) {
     let (mut layer, mut warnings) = (Layer::default(), Vec::new());
-    for (lane, names) in VARIABLES {
-        let mut set = false;
-        for name in names {
-            let Some((_, text)) = environment.iter().find(|(other, _)| other == name) else { continue };
-            match limit(text) {
-                Some(limit) if !set => {
-                    put(&mut layer, lane, name, text, limit);
-                    set = true;
-                }
-                Some(_) => {}
-                None => warnings.push(warning(name, text)),
+    let mut set = None;
+    for (lane, name) in all(schema) {
+        let Some((_, text)) = environment.iter().find(|(other, _)| *other == name) else { continue };
+        match limit(text) {
+            Some(limit) if set != Some(lane) => {
+                put(&mut layer, lane, &name, text, limit);
+                set = Some(lane);
             }
+            Some(_) => {}
+            None => warnings.push(warning(&name, text)),
         }
     }
     (layer, warnings)

@@ -1,13 +1,13 @@
 //! Where values come from: defaults, file, environment, flags and stored changes, merged into one tree.
 //!
-//! Each layer remembers where each of its keys was written, so that a problem can name the line or the variable. What
-//! the values mean is not known here.
+//! Each layer has the place of each of its keys, so that a problem can name the line or the variable. This file does not
+//! know the meaning of values.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use laneway_core::Bytes;
 use toml::de::{DeTable, DeValue};
@@ -17,9 +17,10 @@ use super::error::{ConfigError, ConfigErrorKind, ConfigErrors};
 use super::lane_variables;
 use super::overrides::Overrides;
 use super::path::KeyPath;
-use super::{Config, DEFAULTS, Secret, aliases, build};
+use super::schema::Schema;
+use super::{Config, Secret, aliases, build};
 
-/// What every variable of the environment that means a key begins with.
+/// The prefix of environment variables that set a key.
 const ENVIRONMENT_PREFIX: &str = "LANEWAY_";
 /// Separates the parts of a key in a variable's name. Variables without it mean no key.
 const ENVIRONMENT_SEPARATOR: &str = "__";
@@ -29,6 +30,7 @@ const FILE_MAX: u64 = 4 * 1024 * 1024;
 /// The layers below the stored changes: defaults, file, environment, flags.
 #[derive(Clone, Debug)]
 pub struct Layers {
+    schema: Arc<Schema>,
     path: Option<PathBuf>,
     /// The file's content as it was read.
     content: Option<Arc<[u8]>>,
@@ -42,11 +44,11 @@ pub struct Layers {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {
     pub(super) tree: Table,
-    pub(super) places: Executors,
+    pub(super) places: Places,
 }
 
-/// Where keys were written; a key that is not there has its default.
-pub(super) type Executors = BTreeMap<KeyPath, Place>;
+/// Where keys were written. A key without a place has its default.
+pub(super) type Places = BTreeMap<KeyPath, Place>;
 
 /// Where a key was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,19 +75,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// The embedded defaults, read once.
-pub(super) static BUILTIN: LazyLock<Table> =
-    LazyLock::new(|| DEFAULTS.parse().expect("the embedded defaults are TOML"));
-
-/// True for the lanes that every server has.
-pub(crate) fn is_builtin_lane(name: &str) -> bool {
-    BUILTIN.get("lanes").is_some_and(|lanes| lanes.get(name).is_some())
-}
-
 impl Layers {
     /// The defaults alone.
-    pub fn builtin() -> Layers {
+    pub fn builtin(schema: &Arc<Schema>) -> Layers {
         Layers {
+            schema: schema.clone(),
             path: None,
             content: None,
             file: Layer::default(),
@@ -99,6 +93,7 @@ impl Layers {
     /// with `LANEWAY_` and hold `__`, and the short names of lanes (`LANEWAY_LANE_MAIN`, …), are looked at. `flags` is a
     /// tree as in the file.
     pub fn read(
+        schema: &Arc<Schema>,
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
         flags: Table,
@@ -106,11 +101,12 @@ impl Layers {
         let mut errors = Vec::new();
         let (content, layer) = file.map(|path| read_file(path, &mut errors)).unwrap_or_default();
         let variables: Vec<(String, String)> = environment.into_iter().collect();
-        let (short, warnings) = lane_variables::read(&variables);
-        // A key's own name is stronger than the short one.
+        let (short, warnings) = lane_variables::read(&variables, schema);
+        // The full name of a key is stronger than the short one.
         let mut environment = short;
         environment.put_over(&read_environment(variables, &mut errors));
         let layers = Layers {
+            schema: schema.clone(),
             path: file.map(PathBuf::from),
             content,
             file: layer,
@@ -129,7 +125,12 @@ impl Layers {
         ConfigErrors::unless_empty(errors, || Layers { content, file, ..self.clone() })
     }
 
-    /// What was left out of the environment because it cannot be, one sentence each.
+    /// The sections that the configuration may have.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// One sentence for each variable of the environment that was ignored because of its value.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -146,21 +147,23 @@ impl Layers {
 
     /// Merges all layers with the stored changes on top, and checks the whole.
     pub fn resolve(&self, overrides: &Overrides) -> Result<Config, ConfigErrors> {
-        let mut whole = Layer { tree: BUILTIN.clone(), places: Executors::new() };
+        let mut whole = Layer { tree: self.schema.builtin().clone(), places: Places::new() };
         let mut errors = Vec::new();
         for layer in [&self.file, &self.environment, &self.flags] {
-            whole.put_over(&aliases::written_out(layer, &mut errors));
+            whole.put_over(&aliases::written_out(&self.schema, layer, &mut errors));
         }
         let stored = overrides.layer()?;
-        whole.forget_instances_of(&stored);
+        for section in self.schema.entry_sections() {
+            whole.forget_entries(section.name, &stored);
+        }
         whole.put_over(&stored);
-        let built = build::build(&whole.tree, whole.places);
+        let built = build::build(&self.schema, &whole.tree, whole.places);
         errors.extend(built.as_ref().err().iter().flat_map(|more| more.list()).cloned());
         ConfigErrors::unless_empty(errors, || built)?
     }
 
-    /// The same for the start of a server, whose stored changes may be older than the program or the file: those that
-    /// fit no longer are left out and told, because nobody could remove them from a server that does not start.
+    /// The same for the start of a server, whose stored changes may be older than the program or the file. Changes that are
+    /// no longer valid are left out and returned: a server that does not start could not remove them.
     pub fn resolve_stored(
         &self,
         stored: Option<&Bytes>,
@@ -193,19 +196,19 @@ impl Layers {
     }
 }
 
-/// What the configuration would be after `patch` over `overrides`; for checks before a change.
+/// The configuration that would result from `patch` over `overrides`; for checks before a change.
 pub fn preview(
     layers: &Layers,
     overrides: &Overrides,
     patch: &serde_json::Value,
 ) -> Result<Config, ConfigErrors> {
-    layers.resolve(&overrides.patched(patch)?)
+    layers.resolve(&overrides.patched(&layers.schema, patch)?)
 }
 
 impl Layer {
     /// A layer whose keys were all written in one place.
     pub(super) fn all_from(tree: Table, place: &Place) -> Layer {
-        fn note(table: &Table, path: &KeyPath, place: &Place, places: &mut Executors) {
+        fn note(table: &Table, path: &KeyPath, place: &Place, places: &mut Places) {
             for (key, value) in table {
                 let path = path.join(key);
                 if let Value::Table(table) = value {
@@ -214,18 +217,19 @@ impl Layer {
                 places.insert(path, place.clone());
             }
         }
-        let mut places = Executors::new();
+        let mut places = Places::new();
         note(&tree, &KeyPath::root(), place, &mut places);
         Layer { tree, places }
     }
 
-    /// An instance that a call put is taken as a whole: nothing that is written of it elsewhere shows through.
-    fn forget_instances_of(&mut self, stored: &Layer) {
-        let put = stored.tree.get("instances").and_then(Value::as_table);
-        let Some(mine) = self.tree.get_mut("instances").and_then(Value::as_table_mut) else { return };
+    /// An entry that a call put is taken as a whole: no key of an entry with the same name in another layer shows through.
+    /// Otherwise a caller who moves the address of an entry would receive the token that the file has for it.
+    fn forget_entries(&mut self, section: &str, stored: &Layer) {
+        let put = stored.tree.get(section).and_then(Value::as_table);
+        let Some(mine) = self.tree.get_mut(section).and_then(Value::as_table_mut) else { return };
         for id in put.into_iter().flat_map(Table::keys) {
             mine.remove(id);
-            self.places.retain(|path, _| !path.starts_with(&["instances", id]));
+            self.places.retain(|path, _| !path.starts_with(&[section, id]));
         }
     }
 
@@ -267,7 +271,7 @@ fn read_file(path: &Path, errors: &mut Vec<ConfigError>) -> (Option<Arc<[u8]>>, 
         };
         errors.push(unreadable(place, format!("not TOML: {}", error.message().replace('\n', ", "))));
     }
-    let mut reading = FileReading { text: &text, path: Arc::from(path), places: Executors::new(), errors };
+    let mut reading = FileReading { text: &text, path: Arc::from(path), places: Places::new(), errors };
     let tree = reading.table(document.get_ref(), &KeyPath::root());
     let places = reading.places;
     (Some(Arc::from(text.as_bytes())), Layer { tree, places })
@@ -287,11 +291,11 @@ fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }
 
-/// Turns a parsed file into a plain tree and notes the lines.
+/// Converts a parsed file to a plain tree, with the line of every key.
 struct FileReading<'a> {
     text: &'a str,
     path: Arc<Path>,
-    places: Executors,
+    places: Places,
     errors: &'a mut Vec<ConfigError>,
 }
 

@@ -1,4 +1,4 @@
-//! What API calls changed: the topmost layer, kept by the store.
+//! Changes by API calls: the topmost layer, kept in the store.
 //!
 //! It holds only what calls may change: limits and policies. Addresses, files, secrets and the targets that get them
 //! stay where only the operator of the machine can write. Instances are put by calls of their own, each as a whole and
@@ -10,19 +10,20 @@ use laneway_core::{Bytes, Name};
 use serde_json::{Map, Value};
 
 use super::aliases::written_out_in_patch;
-use super::diff::is_mount;
+use super::dialects::MOUNT_KEYS;
 use super::error::{ConfigError, ConfigErrorKind, ConfigErrors};
 use super::layers::{Layer, Place};
 use super::path::KeyPath;
+use super::schema::Schema;
 
-/// Keys of a kind that calls may not change: whoever could move a target would be sent its token.
+/// Keys of a kind that calls may not change: a caller that moved a target would receive its token.
 const TARGET_KEYS: [&str; 4] = ["target", "target_headers", "target_token", "target_response_max"];
 
-/// What is said of keys that are read at start.
+/// The message for keys that are read at the start.
 const RESTART: &str =
     "cannot be changed by a call: change it in the file, the environment or the flags, and restart";
 
-/// What API calls changed, as a tree that lies over all other layers.
+/// Changes by API calls, as a tree over all other layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides(Map<String, Value>);
 
@@ -51,34 +52,34 @@ impl Overrides {
     }
 
     /// These changes with `patch` merged over them as RFC 7396 says: `null` removes a change.
-    pub fn patched(&self, patch: &Value) -> Result<Overrides, ConfigErrors> {
+    pub fn patched(&self, schema: &Schema, patch: &Value) -> Result<Overrides, ConfigErrors> {
         let Value::Object(patch) = patch else {
             let message = r#"a change of the configuration is a JSON object, such as {"lanes": {"main": {"paused": true}}}"#;
             return Err(ConfigErrors::one(ConfigErrorKind::Invalid, &KeyPath::root(), "", message));
         };
         let mut errors = Vec::new();
-        reject_unchangeable(patch, &mut errors);
+        reject_unchangeable(schema, patch, &mut errors);
         let mut tree = self.0.clone();
-        merge_patch(&mut tree, &written_out_in_patch(patch));
+        merge_patch(&mut tree, &written_out_in_patch(schema, patch));
         ConfigErrors::unless_empty(errors, || Overrides(tree))
     }
 
-    /// These changes with an instance put as a whole, or (`None`) no longer put.
-    pub(crate) fn with_instance(&self, id: &Name, instance: Option<Value>) -> Overrides {
+    /// These changes with an entry of the section put as a whole, or (`None`) no longer put.
+    pub(crate) fn with_entry(&self, section: &str, id: &Name, entry: Option<Value>) -> Overrides {
         let mut tree = self.0.clone();
-        let instances = tree.entry("instances").or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(instances) = instances {
-            match instance {
-                Some(instance) => drop(instances.insert(id.to_string(), instance)),
-                None => drop(instances.remove(id.as_str())),
+        let entries = tree.entry(section).or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(entries) = entries {
+            match entry {
+                Some(entry) => drop(entries.insert(id.to_string(), entry)),
+                None => drop(entries.remove(id.as_str())),
             }
         }
         Overrides(tree)
     }
 
-    /// True when a call put the instance.
-    pub(crate) fn has_instance(&self, id: &Name) -> bool {
-        self.0.get("instances").is_some_and(|instances| instances.get(id.as_str()).is_some())
+    /// True when a call put the entry.
+    pub(crate) fn has_entry(&self, section: &str, id: &Name) -> bool {
+        self.0.get(section).is_some_and(|entries| entries.get(id.as_str()).is_some())
     }
 
     /// The changes as a layer.
@@ -104,7 +105,7 @@ impl Overrides {
     }
 }
 
-fn reject_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>) {
+fn reject_unchangeable(schema: &Schema, patch: &Map<String, Value>, errors: &mut Vec<ConfigError>) {
     let mut reject = |path: KeyPath, message: String| {
         let (kind, key) = (ConfigErrorKind::NotChangeable, path.to_string());
         errors.push(ConfigError { kind, key, place: String::new(), message });
@@ -115,15 +116,13 @@ fn reject_unchangeable(patch: &Map<String, Value>, errors: &mut Vec<ConfigError>
     if patch.get("limits").is_some_and(|limits| limits.get("local_slots").is_some()) {
         reject(KeyPath::of(&["limits", "local_slots"]), RESTART.to_owned());
     }
-    if patch.contains_key("instances") {
-        let message = "cannot be changed here, because an instance is sent its token: PUT /v1/instances/{id} changes one";
-        reject(KeyPath::of(&["instances"]), message.to_owned());
+    for section in schema.entry_sections().iter().filter(|section| patch.contains_key(section.name)) {
+        reject(KeyPath::of(&[section.name]), section.not_patchable.to_owned());
     }
     for (dialect, keys) in patch.get("dialects").and_then(Value::as_object).into_iter().flatten() {
         for key in keys.as_object().into_iter().flat_map(Map::keys) {
-            let path = KeyPath::of(&["dialects", dialect, key]);
-            if is_mount(path.parts()) {
-                reject(path, RESTART.to_owned());
+            if MOUNT_KEYS.contains(&key.as_str()) {
+                reject(KeyPath::of(&["dialects", dialect, key]), RESTART.to_owned());
             }
         }
     }

@@ -14,13 +14,13 @@ use laneway_core::{
 use toml::{Table, Value};
 
 use super::path::KeyPath;
+use super::schema::{EntryValue, SectionEntry};
 use super::secret::{REDACTED, shown_url};
 use super::section::NONE;
 use super::units::{format_size, format_span};
 use super::{
-    Astraflow, Config, Dialects, Goclaw, Instance, LogConfig, LogFormat, Mount, Pinchtab, Secret,
-    ServerConfig, SigningSecrets, StorageConfig, StreamsConfig, Synthia, Target, WebhookConfig,
-    WorkersConfig,
+    Config, DialectConfig, LogConfig, LogFormat, Mount, Secret, ServerConfig, SigningSecrets, StorageConfig,
+    StreamsConfig, Target, WebhookConfig, WorkersConfig,
 };
 
 /// A key of the effective configuration, with its value as it would be written.
@@ -28,7 +28,7 @@ use super::{
 pub(super) struct Entry {
     pub(super) path: KeyPath,
     pub(super) value: Value,
-    /// True: nobody may see the value.
+    /// True: the value is never shown.
     pub(super) secret: bool,
 }
 
@@ -114,9 +114,10 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         workers,
         streams,
         dialects,
-        instances,
+        entries,
         settings,
         places: _,
+        schema,
     } = config;
     let mut list = List::default();
     list.server(server);
@@ -152,9 +153,13 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         list.put("limit", *limit);
     }
     list.chat(&settings.chat);
-    list.dialects(dialects);
-    for (name, instance) in instances {
-        list.instance(name.as_str(), instance);
+    for dialect in dialects.iter() {
+        list.dialect(dialect);
+    }
+    for section in schema.entry_sections() {
+        for (name, entry) in entries.get(section.name).into_iter().flatten() {
+            list.entry(section.name, name.as_str(), entry.as_ref());
+        }
     }
     list.entries
 }
@@ -396,27 +401,13 @@ impl List {
         self.put("max_concurrent", max_concurrent);
     }
 
-    fn dialects(&mut self, dialects: &Dialects) {
-        let Dialects { pinchtab, goclaw, synthia, astraflow } = dialects;
-        let Pinchtab { mount, worker_count, strategy, max_batch_size } = pinchtab;
-        self.section(&["dialects", "pinchtab"]);
+    fn dialect(&mut self, dialect: &DialectConfig) {
+        let DialectConfig { name, mount, values } = dialect;
+        self.section(&["dialects", name]);
         self.mount(mount);
-        self.put("worker_count", *worker_count);
-        self.put("strategy", strategy.clone());
-        self.put("max_batch_size", *max_batch_size);
-        let Goclaw { mount, sockets_max, unauthenticated_max, unauthenticated_per_address_max } = goclaw;
-        self.section(&["dialects", "goclaw"]);
-        self.mount(mount);
-        self.put("sockets_max", *sockets_max);
-        self.put("unauthenticated_max", *unauthenticated_max);
-        self.put("unauthenticated_per_address_max", *unauthenticated_per_address_max);
-        let Synthia { mount } = synthia;
-        self.section(&["dialects", "synthia"]);
-        self.mount(mount);
-        let Astraflow { mount, streams_max } = astraflow;
-        self.section(&["dialects", "astraflow"]);
-        self.mount(mount);
-        self.put("streams_max", *streams_max);
+        for (key, value) in values {
+            self.put(key, value.clone());
+        }
     }
 
     fn mount(&mut self, mount: &Mount) {
@@ -428,14 +419,14 @@ impl List {
         self.put("requests_window", span(*requests_window));
     }
 
-    fn instance(&mut self, name: &str, instance: &Instance) {
-        let Instance { url, token, tabs } = instance;
-        self.section(&["instances", name]);
-        self.put("url", url.as_str());
-        if let Some(token) = token {
-            self.put_secret(self.section.join("token"), token);
+    fn entry(&mut self, section: &str, name: &str, entry: &dyn SectionEntry) {
+        self.section(&[section, name]);
+        for (key, value) in entry.values() {
+            match value {
+                EntryValue::Plain(value) => self.put(key, value),
+                EntryValue::Secret(secret) => self.put_secret(self.section.join(key), &secret),
+            }
         }
-        self.put("tabs", tabs.clone());
     }
 
     fn webhooks(&mut self, webhooks: &WebhookConfig, settings: &WebhookSettings) {

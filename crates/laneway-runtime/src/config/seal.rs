@@ -1,4 +1,4 @@
-//! Secrets at rest: tokens that calls put are encrypted before the store keeps them.
+//! Secrets at rest: secrets that API calls put are encrypted before they are stored.
 //!
 //! The key is in the file `secret.key` of the data directory, which no backup holds, so that a copy of the database alone
 //! gives no secret away. Everything else that calls changed stays readable without the key.
@@ -14,6 +14,8 @@ use laneway_store::sqlite::files::{SECRET_KEY, open_private};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::Value;
 
+use super::schema::Schema;
+
 /// How an encrypted value begins; the rest is nonce, text and tag in base64.
 const PREFIX: &str = "sealed:v1:";
 /// Bytes of the key.
@@ -23,28 +25,31 @@ const KEY_LEN: usize = 32;
 #[derive(Clone, Debug)]
 pub struct SecretKey {
     path: PathBuf,
+    /// The sections whose entries have a secret, and its key.
+    secrets: Vec<(&'static str, &'static str)>,
 }
 
 impl SecretKey {
     /// The key of the data directory `dir`.
-    pub fn of_dir(dir: &Path) -> SecretKey {
-        SecretKey { path: dir.join(SECRET_KEY) }
+    pub fn of_dir(dir: &Path, schema: &Schema) -> SecretKey {
+        let secrets = schema.entry_sections().iter().map(|section| (section.name, section.secret));
+        SecretKey { path: dir.join(SECRET_KEY), secrets: secrets.collect() }
     }
 
-    /// What the store may keep of these changes: their secrets are encrypted.
+    /// The changes with encrypted secrets, for the store.
     pub fn seal(&self, stored: &Bytes) -> io::Result<Bytes> {
         Ok(self.seal_those(stored, |_| true)?.unwrap_or_else(|| stored.clone()))
     }
 
-    /// What the store may keep of changes that an earlier version stored: secrets that are not encrypted yet are, all others
-    /// stay as they are. `None`: there is nothing to encrypt.
+    /// The changes that an earlier version stored, with the secrets encrypted that are still in plain text. `None`: there are
+    /// none.
     pub fn seal_plain(&self, stored: &Bytes) -> io::Result<Option<Bytes>> {
         self.seal_those(stored, |token| !token.starts_with(PREFIX))
     }
 
     fn seal_those(&self, stored: &Bytes, which: fn(&str) -> bool) -> io::Result<Option<Bytes>> {
         let mut tree = read(stored)?;
-        let mut tokens = tokens_of(&mut tree);
+        let mut tokens = self.secrets_in(&mut tree);
         tokens.retain(|(_, token)| which(token));
         if tokens.is_empty() {
             return Ok(None);
@@ -65,24 +70,42 @@ impl SecretKey {
         Ok(Some(Arc::from(tree.to_string().into_bytes())))
     }
 
-    /// The changes as they were made, and the instances whose token cannot be read: it is left out.
+    /// The changes as they were made, and the entries whose secret cannot be read: it is left out.
     pub fn open(&self, stored: &Bytes) -> io::Result<(Bytes, Vec<String>)> {
         let mut tree = read(stored)?;
         let mut unread = Vec::new();
         let key = self.read();
-        for (id, token) in tokens_of(&mut tree) {
+        for (id, token) in self.secrets_in(&mut tree) {
             let Some(sealed) = token.strip_prefix(PREFIX) else { continue };
             match key.as_ref().ok().and_then(|key| open_one(key, &id, sealed)) {
                 Some(text) => *token = text,
                 None => unread.push(id),
             }
         }
-        for id in &unread {
-            if let Some(instance) = tree["instances"][id].as_object_mut() {
-                instance.remove("token");
+        for (section, key) in &self.secrets {
+            for id in &unread {
+                if let Some(entry) = tree[section][id].as_object_mut() {
+                    entry.remove(*key);
+                }
             }
         }
         Ok((Arc::from(tree.to_string().into_bytes()), unread))
+    }
+
+    /// Every secret in the changes, with the name of its entry.
+    fn secrets_in<'t>(&self, tree: &'t mut Value) -> Vec<(String, &'t mut String)> {
+        let sections = tree.as_object_mut().into_iter().flatten();
+        let secrets = sections.flat_map(|(section, entries)| {
+            let known = self.secrets.iter().find(|(name, _)| name == section);
+            let entries = known.zip(entries.as_object_mut());
+            entries.into_iter().flat_map(|((_, key), entries)| {
+                entries.iter_mut().filter_map(|(id, entry)| match entry.get_mut(*key) {
+                    Some(Value::String(secret)) => Some((id.clone(), secret)),
+                    _ => None,
+                })
+            })
+        });
+        secrets.collect()
     }
 
     fn read(&self) -> io::Result<LessSafeKey> {
@@ -117,17 +140,6 @@ fn read(stored: &Bytes) -> io::Result<Value> {
     serde_json::from_slice(stored).map_err(io::Error::other)
 }
 
-/// Every secret in the changes, with the name of its instance.
-fn tokens_of(tree: &mut Value) -> Vec<(String, &mut String)> {
-    let instances = tree.get_mut("instances").and_then(Value::as_object_mut);
-    let tokens =
-        instances.into_iter().flatten().filter_map(|(id, instance)| match instance.get_mut("token") {
-            Some(Value::String(token)) => Some((id.clone(), token)),
-            _ => None,
-        });
-    tokens.collect()
-}
-
 fn open_one(key: &LessSafeKey, id: &str, sealed: &str) -> Option<String> {
     let mut bytes = BASE64.decode(sealed).ok()?;
     let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN)?;
@@ -139,11 +151,23 @@ fn open_one(key: &LessSafeKey, id: &str, sealed: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EntrySection;
+
+    static INSTANCES: EntrySection = EntrySection {
+        name: "instances",
+        defaults: "",
+        len_max: 10,
+        read: |_| None,
+        secret: "token",
+        not_patchable: "",
+        not_removable: "",
+    };
 
     #[test]
     fn defect_13_a_stored_token_is_read_with_its_key_only() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let key = SecretKey::of_dir(dir.path());
+        let schema = Schema::new(&[], &[&INSTANCES]);
+        let key = SecretKey::of_dir(dir.path(), &schema);
         let plain: Bytes = Arc::from(
             br#"{"instances":{"desk":{"token":"s3cret-token","url":"http://127.0.0.1:1/"}},"lanes":{"a":{}}}"#
                 .to_vec(),
@@ -160,12 +184,12 @@ mod tests {
         assert_eq!(key.open(&resealed).unwrap(), (plain.clone(), vec![]));
         assert_ne!(resealed, plain);
         assert_eq!(key.seal_plain(&sealed).unwrap(), None);
-        let (without, unread) = SecretKey::of_dir(other.path()).open(&sealed).unwrap();
+        let (without, unread) = SecretKey::of_dir(other.path(), &schema).open(&sealed).unwrap();
         assert_eq!(unread, ["desk"]);
         assert!(!String::from_utf8(without.to_vec()).unwrap().contains("token"));
         // A value that was moved to another instance is not read.
-        let moved: Bytes = Arc::from(text.replace("desk", "door").into_bytes());
-        assert_eq!(key.open(&moved).unwrap().1, ["door"]);
+        let moved: Bytes = Arc::from(text.replace("desk", "gate").into_bytes());
+        assert_eq!(key.open(&moved).unwrap().1, ["gate"]);
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;

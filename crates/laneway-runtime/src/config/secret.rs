@@ -4,7 +4,7 @@ use std::fmt;
 
 use reqwest::Url;
 
-/// What stands in the place of a secret wherever people can see it.
+/// The text that is shown instead of a secret.
 pub const REDACTED: &str = "***";
 
 /// A value that must not be seen: it prints as `***`, and only [`Secret::reveal`] gives it away.
@@ -17,7 +17,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The value itself, for the one place that sends it.
+    /// The value itself, for the code that sends it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -11,21 +11,21 @@ use laneway_core::{Name, Span};
 use toml::{Table, Value};
 
 use super::error::{ConfigError, ConfigErrorKind};
-use super::layers::{Executors, Place};
+use super::layers::{Place, Places};
 use super::path::KeyPath;
 use super::units::{format_size, format_span, parse_size, parse_span};
 
-/// The word for "no such limit".
+/// The value that stands for "no such limit".
 pub(super) const NONE: &str = "none";
 
 /// The problems found so far, and where keys were written.
 pub(super) struct Problems {
-    places: Executors,
+    places: Places,
     list: RefCell<Vec<ConfigError>>,
 }
 
 impl Problems {
-    pub(super) fn new(places: Executors) -> Problems {
+    pub(super) fn new(places: Places) -> Problems {
         Problems { places, list: RefCell::default() }
     }
 
@@ -37,7 +37,7 @@ impl Problems {
     }
 
     /// The places again, and every problem.
-    pub(super) fn finish(self) -> (Executors, Vec<ConfigError>) {
+    pub(super) fn finish(self) -> (Places, Vec<ConfigError>) {
         (self.places, self.list.into_inner())
     }
 
@@ -62,10 +62,10 @@ impl Problems {
 }
 
 /// A section that is being read.
-pub(super) struct Section<'a> {
+pub struct Section<'a> {
     pub(super) path: KeyPath,
     table: &'a Table,
-    /// Gives what the section itself leaves out.
+    /// The values of keys that the section leaves out.
     base: Option<&'a Table>,
     problems: &'a Problems,
     known: RefCell<Vec<&'static str>>,
@@ -81,29 +81,24 @@ impl<'a> Section<'a> {
         Section { path, table, base, problems, known: RefCell::default() }
     }
 
-    /// The list that this section's problems go to.
-    pub(super) fn problems(&self) -> &'a Problems {
-        self.problems
-    }
-
     /// Notes a problem of one of the section's keys.
-    pub(super) fn problem(&self, key: &str, message: impl Into<String>) {
+    pub fn problem(&self, key: &str, message: impl Into<String>) {
         self.problems.note(ConfigErrorKind::Invalid, &self.path.join(key), message);
     }
 
     /// The value of a key, from the section or its base.
-    pub(super) fn get(&self, key: &'static str) -> Option<&'a Value> {
+    pub fn get(&self, key: &'static str) -> Option<&'a Value> {
         self.known.borrow_mut().push(key);
         self.table.get(key).or_else(|| self.base?.get(key))
     }
 
     /// A whole number within `range`.
-    pub(super) fn count(&self, key: &'static str, range: RangeInclusive<u32>) -> u32 {
+    pub fn count(&self, key: &'static str, range: RangeInclusive<u32>) -> u32 {
         self.opt_count(key, range.clone()).unwrap_or(*range.start())
     }
 
     /// The same, where the key may be absent.
-    pub(super) fn opt_count(&self, key: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+    pub fn opt_count(&self, key: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let value = self.get(key)?;
         let number = value.as_integer().and_then(|number| u32::try_from(number).ok());
         if let Some(number) = number.filter(|number| range.contains(number)) {
@@ -115,12 +110,12 @@ impl<'a> Section<'a> {
     }
 
     /// A length of time within `range`.
-    pub(super) fn span(&self, key: &'static str, range: RangeInclusive<Span>) -> Span {
+    pub fn span(&self, key: &'static str, range: RangeInclusive<Span>) -> Span {
         self.opt_span(key, range.clone()).unwrap_or(*range.start())
     }
 
     /// The same, where the key may be absent.
-    pub(super) fn opt_span(&self, key: &'static str, range: RangeInclusive<Span>) -> Option<Span> {
+    pub fn opt_span(&self, key: &'static str, range: RangeInclusive<Span>) -> Option<Span> {
         let value = self.get(key)?;
         if let Some(span) = value.as_str().and_then(parse_span).filter(|span| range.contains(span)) {
             return Some(span);
@@ -160,7 +155,7 @@ impl<'a> Section<'a> {
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&self, key: &'static str) -> bool {
+    pub fn flag(&self, key: &'static str) -> bool {
         match self.get(key) {
             Some(Value::Boolean(flag)) => *flag,
             Some(other) => {
@@ -171,22 +166,22 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// One of some words.
-    pub(super) fn word<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> T {
+    /// One of several names.
+    pub(super) fn one_of<T: Copy>(&self, key: &'static str, names: &[(&str, T)]) -> T {
         let value = self.get(key);
         let found =
-            value.and_then(Value::as_str).and_then(|text| words.iter().find(|(word, _)| *word == text));
+            value.and_then(Value::as_str).and_then(|text| names.iter().find(|(name, _)| *name == text));
         if let Some((_, meaning)) = found {
             return *meaning;
         }
-        let list: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let list: Vec<String> = names.iter().map(|(name, _)| format!("\"{name}\"")).collect();
         let is = value.map_or_else(|| "missing".to_owned(), shown);
         self.problem(key, format!("is {is}; write {}", list.join(" or ")));
-        words[0].1
+        names[0].1
     }
 
     /// A text, where the key may be absent. A variable's text counts as it is, even when it looks like a number.
-    pub(super) fn opt_text(&self, key: &'static str) -> Option<String> {
+    pub fn opt_text(&self, key: &'static str) -> Option<String> {
         match self.get(key)? {
             Value::String(text) => Some(text.clone()),
             other => {
@@ -200,12 +195,12 @@ impl<'a> Section<'a> {
     }
 
     /// A text.
-    pub(super) fn text(&self, key: &'static str) -> String {
+    pub fn text(&self, key: &'static str) -> String {
         self.opt_text(key).unwrap_or_default()
     }
 
     /// A list of texts.
-    pub(super) fn texts(&self, key: &'static str) -> Vec<String> {
+    pub fn texts(&self, key: &'static str) -> Vec<String> {
         let Some(value) = self.get(key) else { return Vec::new() };
         let texts =
             value.as_array().map(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
@@ -221,6 +216,12 @@ impl<'a> Section<'a> {
         let value = self.get(key)?;
         let table = self.as_table(key, value)?;
         Some(Section::new(self.path.join(key), table, base, self.problems))
+    }
+
+    /// The same, or `base` where there is no such section.
+    pub(super) fn section_or(&self, key: &'static str, base: &'a Table) -> Section<'a> {
+        let section = self.section(key, Some(base));
+        section.unwrap_or_else(|| Section::new(self.path.join(key), base, None, self.problems))
     }
 
     /// The sections below `key`, each under a name that users gave; `len_max` at most.
@@ -278,7 +279,7 @@ impl<'a> Section<'a> {
         pairs
     }
 
-    /// Call last: notes the keys that nobody asked for.
+    /// Call this last: it reports the keys that were not read.
     pub(super) fn finish(self) {
         let known = self.known.into_inner();
         for key in self.table.keys().filter(|key| !known.contains(&key.as_str())) {

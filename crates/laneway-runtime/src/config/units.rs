@@ -24,10 +24,10 @@ pub fn parse_span(text: &str) -> Option<Span> {
     let mut units = TIME_UNITS.iter();
     while !rest.is_empty() {
         let (number, after) = leading_number(rest)?;
-        let word_len = after.bytes().take_while(u8::is_ascii_alphabetic).count();
-        let (word, next) = after.split_at(word_len);
+        let name_len = after.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let (name, next) = after.split_at(name_len);
         // Searching on in the same iterator rejects units that come twice or in the wrong order.
-        let (_, unit) = units.find(|(name, _)| *name == word)?;
+        let (_, unit) = units.find(|(known, _)| *known == name)?;
         total = total.checked_add(number.checked_mul(*unit)?)?;
         rest = next;
     }
@@ -49,8 +49,8 @@ pub fn format_span(span: Span) -> String {
 
 /// Reads a size: a number with one unit, such as `1MiB` or `64KiB`.
 pub fn parse_size(text: &str) -> Option<u64> {
-    let (number, word) = leading_number(text)?;
-    let (_, unit) = SIZE_UNITS.iter().find(|(name, _)| *name == word.trim_start())?;
+    let (number, name) = leading_number(text)?;
+    let (_, unit) = SIZE_UNITS.iter().find(|(known, _)| *known == name.trim_start())?;
     number.checked_mul(*unit)
 }
 

@@ -1,4 +1,4 @@
-//! Reads how news of ended jobs is told: when, to whom, and how it is signed.
+//! Reads `[webhooks]`: retries, limits, allowed hosts and secrets.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! What happens between two batches: questions are answered, progress of leases is published.
+//! The work between two batches: queries are answered, and progress of leases is published.
 
 use laneway_core::Now;
 use laneway_core::engine::LeaseView;
@@ -7,7 +7,7 @@ use super::{AfterBatch, LeaseProgress, Loop};
 use crate::events::Progress;
 
 impl Loop {
-    /// Does what came with the last batch and is no command.
+    /// Does the work that came with the last batch and is not a command.
     pub(super) fn finish_batch(&mut self, now: Now) {
         let mut waiting = std::mem::take(&mut self.after_batch);
         for work in waiting.drain(..) {

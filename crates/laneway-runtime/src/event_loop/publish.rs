@@ -8,15 +8,15 @@ use laneway_core::{Command, Failure, Fence, Name, Notice, Now, Outcome, Span, Ta
 
 use super::{Loop, RunnerMessage};
 use crate::executors::Offered;
-use crate::webhooks::News;
+use crate::webhooks::DueDelivery;
 use crate::workers::{Connections, ToWorker, WorkerOffered};
 
 impl Loop {
-    /// Hands every notice to whom it is for.
+    /// Sends every notice to its receiver.
     pub(super) fn notify_executors(&mut self, now: Now, notices: &mut Vec<Notice>) {
         let mut offers = Vec::new();
         let mut stops: BTreeMap<Name, Vec<Fence>> = BTreeMap::new();
-        // Told to workers last, in their order: what is bound must be known before it is stopped.
+        // Sent to workers last and in order: a task must be bound before it is stopped.
         let mut to_workers = Vec::new();
         for notice in notices.drain(..) {
             match notice {
@@ -32,17 +32,17 @@ impl Loop {
                     to_workers.push((connection, ToWorker::Next { task, request, answer }));
                 }
                 Notice::Next { fence, executor, request, answer, .. } => {
-                    if let Some(placed) = self.executors.get(&executor) {
-                        placed.answer(fence, &request, &answer);
+                    if let Some(entry) = self.executors.get(&executor) {
+                        entry.answer(fence, &request, &answer);
                     }
                 }
                 Notice::Superseded(connection) => to_workers.push((connection, ToWorker::Superseded)),
                 Notice::ProbeConnection(connection) => to_workers.push((connection, ToWorker::Probe)),
                 Notice::DrainConnection(connection) => to_workers.push((connection, ToWorker::Drain)),
-                Notice::Deliver { seq, job, number } => self.hand_out(News { seq, job, number }),
+                Notice::Deliver { seq, job, number } => self.queue_delivery(DueDelivery { seq, job, number }),
                 Notice::Unserved { tenant, schedule, kind } => tracing::warn!(
                     %schedule, %kind, %tenant,
-                    "the runs of a schedule stay queued: no handler, target or worker offers the kind; start a worker \
+                    "the jobs of a schedule stay queued: no handler, target or worker offers the kind; start a worker \
                      (laneway worker), set kinds.{kind}.target, or give the library a handler"
                 ),
             }
@@ -53,19 +53,19 @@ impl Loop {
         let (for_workers, offers): (Vec<_>, Vec<_>) =
             offers.into_iter().partition(|offer| offer.to.is_some());
         self.offer_to_workers(now, for_workers);
-        for (connection, word) in to_workers {
-            self.shared.workers.tell(connection, word);
+        for (connection, message) in to_workers {
+            self.shared.workers.send(connection, message);
         }
         for (executor, offered) in self.by_executor(now, offers) {
             match self.executors.get(&executor) {
-                Some(placed) => placed.now.offer(offered),
+                Some(entry) => entry.now.offer(offered),
                 None => self.fail_without_executor(&executor, offered),
             }
         }
         let grace = self.driver.engine().settings().stop_grace;
         for (executor, fences) in stops {
-            if let Some(placed) = self.executors.get(&executor) {
-                placed.stop(&fences, grace);
+            if let Some(entry) = self.executors.get(&executor) {
+                entry.stop(&fences, grace);
             }
         }
     }
@@ -85,30 +85,30 @@ impl Loop {
         }
     }
 
-    /// News goes to whoever sends it. The box has room for more than the engine hands out at once.
-    fn hand_out(&mut self, news: News) {
-        let News { seq, number, .. } = news;
-        if !self.shared.news.put(news) {
-            let outcome = TryOutcome::Unanswered("too much news waits to be sent".into());
+    /// Queues a webhook delivery. The queue is longer than the number of deliveries that the engine publishes at once.
+    fn queue_delivery(&mut self, delivery: DueDelivery) {
+        let DueDelivery { seq, number, .. } = delivery;
+        if !self.shared.webhook_queue.put(delivery) {
+            let outcome = TryOutcome::Unanswered("too many webhook deliveries wait to be sent".into());
             let command = Command::Delivery(DeliveryCommand::Tried { seq, number, took: Span(0), outcome });
-            self.put_word_first(RunnerMessage { command, reply: None });
+            self.put_message_first(RunnerMessage { command, reply: None });
         }
     }
 
-    /// An attempt that was opened and told to stop in the same turn never reaches its place.
+    /// Hands back attempts that were opened and stopped in the same batch. They never reach their executor.
     fn hand_back_stopped(&mut self, offers: &mut Vec<Offer>, stops: &BTreeMap<Name, Vec<Fence>>) {
         let stopped: HashSet<_> = stops.values().flatten().map(|fence| fence.attempt_id).collect();
         offers.retain(|offer| {
             let goes_on = !stopped.contains(&offer.fence.attempt_id);
             if !goes_on {
                 let command = Command::Finish(offer.fence, Outcome::HandedBack);
-                self.put_word_first(RunnerMessage { command, reply: None });
+                self.put_message_first(RunnerMessage { command, reply: None });
             }
             goes_on
         });
     }
 
-    /// Everything on offer by its place, with row and payload where they are still in memory.
+    /// The offers by executor, with row and payload if they are still in memory.
     fn by_executor(&mut self, now: Now, offers: Vec<Offer>) -> BTreeMap<Name, Vec<Offered>> {
         let mut by_executor: BTreeMap<Name, Vec<Offered>> = BTreeMap::new();
         for offer in offers {
@@ -120,12 +120,12 @@ impl Loop {
         by_executor
     }
 
-    /// The engine knows a place that the loop does not: its attempts fail rather than hang.
+    /// The engine knows an executor that the loop does not: its attempts fail, because otherwise they would never end.
     fn fail_without_executor(&mut self, executor: &Name, offered: Vec<Offered>) {
         for offered in offered {
             let failure = Failure::retryable("no_executor", format!("there is no executor {executor}"));
             let command = Command::Finish(offered.fence, Outcome::Failed(failure));
-            self.put_word_first(RunnerMessage { command, reply: None });
+            self.put_message_first(RunnerMessage { command, reply: None });
         }
     }
 }

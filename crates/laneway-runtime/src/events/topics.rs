@@ -1,7 +1,7 @@
-//! Who listens to what: topics by interest, the index that finds them, and the ring of recent events.
+//! Topics of listeners with equal interest, the index that finds them, and the ring of recent events.
 //!
 //! Listeners of equal interest share a topic. The index finds the topics of an event by its tenant, job, lane and agent, so
-//! that an event costs nothing where nobody asks for it, and wakes nobody who does not. Everything here is short work under
+//! that an event costs nothing without a listener, and wakes only listeners that want it. Everything here is short work under
 //! a lock; the loop never waits for a listener.
 
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +21,7 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// How many pieces a topic keeps for listeners that read the same a little later.
 const PIECES_MAX: usize = 4;
 
-/// What a listener asks for.
+/// The events that a listener gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Interest {
     /// Only this tenant's. `None`: every tenant's, and the server's own.
@@ -40,7 +40,7 @@ pub struct Interest {
     pub stop: bool,
 }
 
-/// Which events about jobs a listener asks for.
+/// The events about jobs that a listener gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Jobs {
     /// None.
@@ -69,12 +69,12 @@ impl Interest {
         }
     }
 
-    /// What happens to jobs, of one tenant or of all, and that the server stops.
+    /// Events about jobs, of one tenant or of all, and the stop of the server.
     pub fn in_jobs(tenant: Option<Name>, jobs: Jobs) -> Interest {
         Interest { tenant, jobs, others: false, audit: false, progress: false, feedback: false, stop: true }
     }
 
-    /// Is this event of interest?
+    /// True when the event is of interest.
     pub fn matches(&self, event: &Event) -> bool {
         if self.stop && event.kind == EventKind::DrainBegan {
             return true;
@@ -94,7 +94,7 @@ impl Interest {
 
     /// The tenant whose events the store is asked for. `None`: all are needed.
     pub(super) fn store_tenant(&self) -> Option<Name> {
-        // The server's own events have none: an old stop is not told again.
+        // The server's own events have none: an old stop is not replayed.
         self.tenant.clone()
     }
 
@@ -166,7 +166,7 @@ impl Board {
         self.topics.values().map(|known| known.listeners).sum()
     }
 
-    /// Is everything after number `after` in the ring?
+    /// True when every event after number `after` is in the ring.
     pub(super) fn reaches(&self, after: u64) -> bool {
         after >= self.latest || self.first().is_some_and(|first| first <= after + 1)
     }
@@ -314,8 +314,8 @@ impl Board {
         self.pass_on(&feedback.tenant, feedback.job, |interest| interest.feedback, &item);
     }
 
-    /// Gives something that is not kept to the topics that ask for it.
-    fn pass_on(&self, tenant: &Name, job: JobId, asks: fn(&Interest) -> bool, item: &Item) {
+    /// Adds an item that is not stored to the topics that want it.
+    fn pass_on(&self, tenant: &Name, job: JobId, wants: fn(&Interest) -> bool, item: &Item) {
         let len_max = self.log_len_max();
         let of_tenant = self.tenants.get(tenant);
         let of_tenant = of_tenant.into_iter().flat_map(|topics| {
@@ -323,7 +323,7 @@ impl Board {
             topics.all.iter().chain(agents).chain(topics.lanes.values().flatten())
         });
         let topics = self.everything.iter().chain(self.jobs.get(&job).into_iter().flatten()).chain(of_tenant);
-        for topic in topics.filter(|topic| asks(&topic.interest) && topic.interest.is_about(tenant, job)) {
+        for topic in topics.filter(|topic| wants(&topic.interest) && topic.interest.is_about(tenant, job)) {
             if topic.push(item.clone(), len_max) {
                 topic.announce();
             }
@@ -345,7 +345,7 @@ impl Board {
     }
 }
 
-/// What listeners of equal interest share.
+/// The part that listeners of equal interest share.
 pub(super) struct Topic {
     interest: Interest,
     log: Mutex<Log>,
@@ -362,20 +362,20 @@ pub(super) struct Tip {
 }
 
 impl Tip {
-    /// Is there something at `at`?
+    /// True when there is an item at `at`.
     pub(super) fn is_past(self, at: Option<u64>) -> bool {
         at.is_some_and(|at| self.end > at)
     }
 }
 
-/// Recent items of a topic, each with a place: 0, 1, 2, ….
+/// Recent items of a topic, each with a position: 0, 1, 2, ….
 struct Log {
     items: VecDeque<Item>,
-    /// The place of the first item.
+    /// The position of the first item.
     base: u64,
     /// Every event of interest after this number is here.
     complete_after: u64,
-    /// True when listeners were not told yet of what was put here.
+    /// True when listeners were not notified yet of new items.
     unannounced: bool,
 }
 
@@ -385,7 +385,7 @@ impl Log {
     }
 }
 
-/// What is at a place of a topic.
+/// The item at a position of a topic.
 pub(super) enum Read {
     Item(Item),
     /// Nothing yet.
@@ -394,14 +394,14 @@ pub(super) enum Read {
     Gone,
 }
 
-/// What was at a place is not there any more.
+/// The item at a position is not there any more.
 pub(super) struct Gone;
 
 /// Frames of some items in a row.
 #[derive(Clone)]
 pub(super) struct Piece {
     from: u64,
-    /// The place after them.
+    /// The position after them.
     pub(super) to: u64,
     /// The number of the last event among them; 0: there is none.
     pub(super) last: u64,
@@ -434,7 +434,7 @@ impl Topic {
         self.tip.receiver_count()
     }
 
-    /// Puts an item at the end. True: listeners are to be told.
+    /// Appends an item. True: listeners must be notified.
     fn push(&self, item: Item, len_max: usize) -> bool {
         let mut log = self.log();
         log.items.push_back(item);
@@ -447,12 +447,12 @@ impl Topic {
         !std::mem::replace(&mut log.unannounced, true)
     }
 
-    /// The place after the last item.
+    /// The position after the last item.
     pub(super) fn end(&self) -> u64 {
         self.log().end()
     }
 
-    /// Tells listeners of what was put here.
+    /// Notifies listeners of new items.
     fn announce(&self) {
         let mut log = self.log();
         log.unannounced = false;
@@ -461,7 +461,7 @@ impl Topic {
         self.tip.send_modify(|tip| tip.end = end);
     }
 
-    /// The place of what comes after event number `after`. `None`: some of it is not here any more.
+    /// The position after event number `after`. `None`: some events after it are not here any more.
     pub(super) fn place_after(&self, after: u64) -> Option<u64> {
         let log = self.log();
         if after < log.complete_after {
@@ -472,16 +472,16 @@ impl Topic {
         Some(log.base + at as u64)
     }
 
-    /// What is at a place.
+    /// The item at a position.
     pub(super) fn read(&self, at: u64) -> Read {
         let log = self.log();
         let Some(index) = at.checked_sub(log.base) else { return Read::Gone };
         log.items.get(index as usize).map_or(Read::End, |item| Read::Item(item.clone()))
     }
 
-    /// The frames from a place on. `None`: there is nothing yet.
+    /// The frames from a position on. `None`: there are none yet.
     pub(super) fn piece(&self, at: u64, encode: fn(&Item) -> Bytes) -> Result<Option<Piece>, Gone> {
-        // Held while frames are joined: whoever wants the same waits for it instead of doing it again.
+        // Locked while frames are joined: another listener that wants the same waits instead of joining them again.
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = pieces.iter().rev().find(|piece| piece.from == at) {
             return Ok(Some(known.clone()));

@@ -1,4 +1,4 @@
-//! What a handler gets: the job, its payload, and ways to be stopped and to be heard.
+//! The context of a handler: the job, its payload, its stop signal, and its reports.
 //!
 //! Cheap to clone, so that a handler can hand it to the tasks it starts.
 
@@ -26,13 +26,13 @@ pub struct JobContext {
     run: Arc<Run>,
 }
 
-/// What every clone of a context shares.
+/// The part that all clones of a context share.
 struct Run {
     work: Work,
     token: CancellationToken,
     started: Mono,
     logs: LogBuffer,
-    words: mpsc::Sender<RunnerMessage>,
+    messages: mpsc::Sender<RunnerMessage>,
     shared: Arc<Shared>,
     handle: Handle,
 }
@@ -41,12 +41,12 @@ impl JobContext {
     pub(crate) fn new(
         work: Work,
         token: CancellationToken,
-        words: mpsc::Sender<RunnerMessage>,
+        messages: mpsc::Sender<RunnerMessage>,
         shared: Arc<Shared>,
         handle: Handle,
     ) -> JobContext {
         let started = shared.clock.now().mono;
-        let run = Run { work, token, started, logs: LogBuffer::default(), words, shared, handle };
+        let run = Run { work, token, started, logs: LogBuffer::default(), messages, shared, handle };
         JobContext { run: Arc::new(run) }
     }
 
@@ -60,12 +60,12 @@ impl JobContext {
         self.run.work.fence.attempt
     }
 
-    /// What fences this attempt from others; for systems downstream that can compare it.
+    /// The fence of this attempt, for downstream systems that can compare it.
     pub fn fence(&self) -> Fence {
         self.run.work.fence
     }
 
-    /// Whose job it is.
+    /// The tenant of the job.
     pub fn tenant(&self) -> &Name {
         &self.row().spec.tenant
     }
@@ -95,12 +95,12 @@ impl JobContext {
         &self.row().spec.tags
     }
 
-    /// What it was submitted with.
+    /// The payload of the job.
     pub fn payload(&self) -> &Bytes {
         &self.run.work.payload
     }
 
-    /// What the jobs that were merged into this one were submitted with, in the order in which they came. Empty unless
+    /// The payloads of the jobs that were merged into this one, in the order of their submission. Empty unless
     /// the job's session has a debounce window and others came within it.
     pub fn merged(&self) -> &[Bytes] {
         &self.run.work.merged
@@ -111,7 +111,7 @@ impl JobContext {
         std::iter::once(self.payload()).chain(self.merged())
     }
 
-    /// What it was submitted with, read as JSON. A payload that does not fit is a permanent failure: `ctx.json()?`.
+    /// The payload, parsed as JSON. A payload that does not fit is a permanent failure: `ctx.json()?`.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_slice(self.payload()).map_err(|error| {
             Failure::permanent("bad_payload", format!("the payload is not what the handler takes: {error}"))
@@ -163,7 +163,7 @@ impl JobContext {
         self.run.token.is_cancelled()
     }
 
-    /// Says how far the run is: `fraction` from 0 to 1. May be lost; only the latest is kept.
+    /// Reports progress: `fraction` from 0 to 1. It may be lost; only the latest is kept.
     pub fn progress(&self, fraction: f64, message: &str) {
         let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
         let progress = Progress {
@@ -200,8 +200,8 @@ impl JobContext {
     /// Sends what was logged so far to the loop.
     pub(crate) async fn flush_logs(&self) {
         if let Some(command) = self.run.logs.take(self.run.work.fence) {
-            // A loop that has stopped keeps nothing more; there is nobody to tell.
-            drop(self.run.words.send(RunnerMessage { command, reply: None }).await);
+            // A loop that has stopped keeps nothing more; there is no one to inform.
+            drop(self.run.messages.send(RunnerMessage { command, reply: None }).await);
         }
     }
 

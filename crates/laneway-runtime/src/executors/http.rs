@@ -1,10 +1,10 @@
 //! Forwards jobs to URLs: one POST for every attempt, its answer is the outcome.
 //!
-//! Every kind with a target is a place of its own whose handler makes the call, so that targets can come, move and go
+//! Every kind with a target has an executor of its own whose handler makes the call, so that targets can come, move and go
 //! while the server runs. A stop drops the call and closes its connection. More cannot be done: a target that goes on
 //! working after that may still work while the next attempt runs, which is why every call carries its fence.
 
-pub(crate) mod answer;
+pub mod answer;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +30,7 @@ use crate::scheduler::{Scheduler, Stopped};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections to one host that are kept open for the next call.
 const IDLE_CONNECTIONS_MAX: usize = 64;
-/// Slots of a target's place: the limits of lanes, kinds and the server bound the calls, not the place.
+/// Slots of the executor of a target: the limits of lanes, kinds and the server bound the calls, not the executor.
 const SLOTS: u32 = 1_000_000;
 
 /// Why calls cannot be made at all.
@@ -57,7 +57,7 @@ impl HttpClient {
     }
 
     /// The client itself, for calls that are no targets'.
-    pub(crate) fn inner(&self) -> &reqwest::Client {
+    pub fn inner(&self) -> &reqwest::Client {
         &self.0
     }
 
@@ -117,7 +117,7 @@ impl HttpClient {
     }
 }
 
-/// What a target is told about an attempt.
+/// The data about an attempt that a target gets.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The body, or the first part of it.
@@ -184,7 +184,7 @@ fn push_json(body: &mut Vec<u8>, payload: &[u8]) {
     }
 }
 
-/// Keeps the places of all targets as the configuration says, until it is dropped.
+/// Keeps the executors of all targets as configured, until it is dropped.
 #[derive(Debug)]
 pub struct Forwarding {
     _stop: DropGuard,
@@ -198,7 +198,7 @@ impl Forwarding {
         let mut executors =
             TargetExecutors { scheduler, client, configs: configs.clone(), executors: BTreeMap::new() };
         let now = configs.borrow_and_update().clone();
-        // A loop that has stopped runs nothing; whoever started it knows that already.
+        // A loop that has stopped runs nothing, and its owner knows that already.
         let _ = executors.follow(&now).await;
         let stop = CancellationToken::new();
         tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
@@ -217,7 +217,7 @@ struct TargetExecutors {
     scheduler: Scheduler,
     client: HttpClient,
     configs: watch::Receiver<Arc<Config>>,
-    /// The place of every kind that ever had a target. It is kept when the target goes: a stop must find its run.
+    /// The executor of every kind that ever had a target. It is kept when the target goes: a stop must find its attempts.
     executors: BTreeMap<Name, TargetExecutor>,
 }
 
@@ -247,10 +247,10 @@ impl TargetExecutors {
         let executor = self.executors.entry(kind.clone()).or_insert_with(|| {
             let mut handlers = Handlers::new().result_len_max(usize::MAX);
             handlers.insert(kind.clone(), handler(self.client.clone(), self.configs.clone()));
-            let Scheduler { asks: _, words, shared, runners } = &self.scheduler;
-            let local = LocalExecutor::new(handlers, words.clone(), Arc::clone(shared));
+            let Scheduler { requests: _, messages, shared, runners } = &self.scheduler;
+            let local = LocalExecutor::new(handlers, messages.clone(), Arc::clone(shared));
             runners.add(&local);
-            let name = Name::new(&format!("http-{number}")).expect("a word and a number are a name");
+            let name = Name::new(&format!("http-{number}")).expect("letters and a number are a name");
             TargetExecutor { name, local, offered: false }
         });
         if executor.offered {
@@ -284,7 +284,7 @@ fn handler(client: HttpClient, configs: watch::Receiver<Arc<Config>>) -> Handler
         Box::pin(async move {
             match target {
                 Some(target) => client.forward(&target, &Call::of(&context), context.cancellation()).await,
-                // The target went away between the offer and now: the job waits until somebody offers its kind.
+                // The target went away between the offer and now: the job waits until its kind is offered again.
                 None => Outcome::HandedBack,
             }
         }) as HandlerFuture
@@ -304,7 +304,7 @@ fn rfc3339(at: Wall) -> Option<String> {
 const MESSAGE_MAX: usize = 2_048;
 
 /// A text from outside as part of a message: bounded, and without signs that could disturb a terminal or a log.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len().min(MESSAGE_MAX));
     for letter in text.chars().take(MESSAGE_MAX) {
         if letter.is_control() { safe.extend(letter.escape_default()) } else { safe.push(letter) }

@@ -1,6 +1,6 @@
 //! Runs jobs in this process: async handlers by kind.
 //!
-//! A handler that panics fails its attempt and nothing else. One that is told to stop gets its token canceled and some
+//! A handler that panics fails its attempt and nothing else. A handler that must stop gets its token canceled and some
 //! time; what it awaits then is dropped. A handler that blocks its thread cannot be dropped: such work belongs into
 //! `spawn_blocking`, with a look at the token now and then.
 
@@ -14,16 +14,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, JobRow, Name, Outcome, Seq, Span};
-use laneway_store::{Reader, Runnable, StoreError};
+use laneway_store::Runnable;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::context::{JobContext, cut};
-use super::{Offered, Place, Work};
-use crate::bindings::{compose, is_bound};
+use super::read_jobs::read_jobs;
+use super::{Executor, Offered, Work};
+use crate::bindings::is_bound;
 use crate::event_loop::RunnerMessage;
-use crate::scheduler::{Shared, read_store};
+use crate::scheduler::Shared;
 use crate::sessions::estimate_usage_after_run;
 
 /// Longest result of a handler in bytes, where [`Handlers::result_len_max`] does not say.
@@ -33,12 +34,7 @@ const MESSAGE_LEN_MAX: usize = 4 << 10;
 /// Longest detail of a failure in bytes; a longer one is left out.
 const DETAIL_LEN_MAX: usize = 64 << 10;
 
-/// How often jobs on offer are read before they are handed back.
-const READS_MAX: u32 = 5;
-/// How long a store that could not be read is left alone.
-const READ_AGAIN_AFTER: Span = Span::secs(1);
-
-/// What a handler is inside: from a context to an outcome.
+/// A handler: from a context to an outcome.
 pub type Handler = Arc<dyn Fn(JobContext) -> HandlerFuture + Send + Sync>;
 /// A handler at work.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -94,7 +90,7 @@ impl Handlers {
     }
 }
 
-/// What a handler may give back: an [`Outcome`], or a `Result` of anything that makes result bytes.
+/// A return value of a handler: an [`Outcome`], or a `Result` of anything that makes result bytes.
 pub trait IntoOutcome {
     /// The outcome it means.
     fn into_outcome(self) -> Outcome;
@@ -115,7 +111,7 @@ impl<R: IntoResult, E: Into<Failure>> IntoOutcome for Result<R, E> {
     }
 }
 
-/// What makes result bytes.
+/// A value that makes result bytes.
 pub trait IntoResult {
     /// The bytes, or nothing.
     fn into_result(self) -> Option<Bytes>;
@@ -157,15 +153,15 @@ impl IntoResult for serde_json::Value {
     }
 }
 
-/// The place that runs [`Handlers`].
+/// The executor that runs [`Handlers`].
 pub(crate) struct LocalExecutor {
     handlers: BTreeMap<Name, Handler>,
     result_len_max: usize,
-    words: mpsc::Sender<RunnerMessage>,
+    messages: mpsc::Sender<RunnerMessage>,
     shared: Arc<Shared>,
     handle: Handle,
     runs: Mutex<HashMap<AttemptId, Arc<Stop>>>,
-    /// Told each time the last run has ended.
+    /// Notified each time the last attempt has ended.
     idle: Notify,
     /// True from the moment every run was asked to stop because the server stops.
     closing: AtomicBool,
@@ -174,22 +170,22 @@ pub(crate) struct LocalExecutor {
     me: Weak<LocalExecutor>,
 }
 
-/// How a run is told to stop.
+/// The stop signal of an attempt.
 struct Stop {
     fence: Fence,
     token: CancellationToken,
-    /// How long the engine gives the run after it told it to stop, in milliseconds; [`NOT_TOLD`] until then.
+    /// How long the attempt may go on after the engine stopped it, in milliseconds; [`NOT_STOPPED`] until then.
     grace_ms: AtomicU64,
 }
 
-/// The engine has not told the run to stop.
-const NOT_TOLD: u64 = u64::MAX;
+/// The engine has not stopped the attempt.
+const NOT_STOPPED: u64 = u64::MAX;
 
 impl LocalExecutor {
     /// Must be called where a tokio runtime is at hand: the handlers run on it.
     pub(crate) fn new(
         handlers: Handlers,
-        words: mpsc::Sender<RunnerMessage>,
+        messages: mpsc::Sender<RunnerMessage>,
         shared: Arc<Shared>,
     ) -> Arc<LocalExecutor> {
         let Handlers { by_kind, result_len_max } = handlers;
@@ -197,7 +193,7 @@ impl LocalExecutor {
         Arc::new_cyclic(|me| LocalExecutor {
             handlers: by_kind,
             result_len_max: result_len_max.unwrap_or(RESULT_LEN_MAX),
-            words,
+            messages,
             shared,
             handle,
             runs: Mutex::default(),
@@ -208,14 +204,14 @@ impl LocalExecutor {
         })
     }
 
-    /// Waits until nothing runs here, and everything that ran has said so to the loop.
+    /// Waits until nothing runs here, and the end of every attempt was sent to the loop.
     pub(crate) async fn idle(&self) {
         loop {
-            let told = self.idle.notified();
+            let notified = self.idle.notified();
             if self.runs().is_empty() {
                 return;
             }
-            told.await;
+            notified.await;
         }
     }
 
@@ -237,7 +233,7 @@ impl LocalExecutor {
         let rest: Vec<Fence> = self.runs().values().map(|stop| stop.fence).collect();
         for fence in &rest {
             let command = Command::Finish(*fence, Outcome::Interrupted);
-            drop(self.words.send(RunnerMessage { command, reply: None }).await);
+            drop(self.messages.send(RunnerMessage { command, reply: None }).await);
         }
         rest.len()
     }
@@ -265,7 +261,7 @@ impl LocalExecutor {
             return;
         }
         let jobs: Vec<Seq> = missing.iter().map(|(offered, _)| offered.seq).collect();
-        match self.read_jobs(jobs).await {
+        match read_jobs(&self.shared, &jobs).await {
             Some(rows) => {
                 for ((offered, stop), job) in missing.into_iter().zip(rows) {
                     match job {
@@ -285,23 +281,6 @@ impl LocalExecutor {
         }
     }
 
-    /// Rows and payloads from the store, bindings carried out. A store that cannot be read for a moment is asked again;
-    /// `None`: it still cannot.
-    async fn read_jobs(&self, jobs: Vec<Seq>) -> Option<Vec<Result<Runnable, Failure>>> {
-        for _ in 0..READS_MAX {
-            let asked = jobs.clone();
-            let read =
-                read_store(&self.shared.readers, &self.shared.reader, move |reader| runnable(reader, &asked))
-                    .await;
-            match read {
-                Ok(rows) => return Some(rows),
-                Err(error) => tracing::error!(%error, "jobs on offer cannot be read"),
-            }
-            self.shared.clock.sleep(READ_AGAIN_AFTER).await;
-        }
-        None
-    }
-
     fn start_run(
         self: &Arc<Self>,
         offered: Offered,
@@ -318,11 +297,11 @@ impl LocalExecutor {
         tokio::spawn(Arc::clone(self).run(work, stop));
     }
 
-    /// Tells the loop how a run ended and forgets it.
+    /// Reports to the loop how an attempt ended, and forgets it.
     async fn end_run(&self, fence: Fence, outcome: Outcome) {
         let command = Command::Finish(fence, bounded(outcome, self.result_len_max));
-        // A loop that has stopped finds the attempt open at its next start; there is nobody to tell now.
-        drop(self.words.send(RunnerMessage { command, reply: None }).await);
+        // A loop that has stopped finds the attempt open at its next start; there is no one to inform now.
+        drop(self.messages.send(RunnerMessage { command, reply: None }).await);
         let mut runs = self.runs();
         runs.remove(&fence.attempt_id);
         if runs.is_empty() {
@@ -336,14 +315,14 @@ impl LocalExecutor {
         let context = JobContext::new(
             work,
             stop.token.clone(),
-            self.words.clone(),
+            self.messages.clone(),
             Arc::clone(&self.shared),
             self.handle.clone(),
         );
-        let told_by_engine = || stop.grace_ms.load(Ordering::SeqCst) != NOT_TOLD;
+        let stopped_by_engine = || stop.grace_ms.load(Ordering::SeqCst) != NOT_STOPPED;
         let outcome = match self.handlers.get(context.kind()) {
-            // It was told to stop before it began: what was acknowledged as canceled must not begin.
-            Some(_) if stop.token.is_cancelled() && told_by_engine() => Outcome::Canceled,
+            // It was stopped before it began: an attempt that was acknowledged as canceled must not begin.
+            Some(_) if stop.token.is_cancelled() && stopped_by_engine() => Outcome::Canceled,
             Some(_) if stop.token.is_cancelled() => Outcome::HandedBack,
             Some(handler) => self.carry(handler, &context, &stop).await,
             None => {
@@ -351,18 +330,18 @@ impl LocalExecutor {
             }
         };
         let interrupted =
-            self.closing.load(Ordering::SeqCst) && stop.token.is_cancelled() && !told_by_engine();
+            self.closing.load(Ordering::SeqCst) && stop.token.is_cancelled() && !stopped_by_engine();
         let outcome = if interrupted { interrupted_unless_done(outcome) } else { outcome };
         context.flush_logs().await;
         context.forget();
         if let Some(session) = context.session() {
-            // Before the end is told: what the session starts next must know how full its context is now.
+            // Before the end is reported: the next job of the session must know how full its context is now.
             estimate_usage_after_run(&self.shared, context.tenant(), session).await;
         }
         self.end_run(fence, outcome).await;
     }
 
-    /// Runs the handler until it ends, or has been told to stop and does not.
+    /// Runs the handler until it ends, or until it was stopped and its grace has passed.
     async fn carry(&self, handler: &Handler, context: &JobContext, stop: &Stop) -> Outcome {
         let begun = catch_unwind(AssertUnwindSafe(|| handler(context.clone())));
         let mut work = match begun {
@@ -376,7 +355,7 @@ impl LocalExecutor {
         let grace_passes = async {
             stop.token.cancelled().await;
             match stop.grace_ms.load(Ordering::SeqCst) {
-                NOT_TOLD => std::future::pending().await,
+                NOT_STOPPED => std::future::pending().await,
                 grace_ms => self.shared.clock.sleep(grace_of_runner(Span(grace_ms))).await,
             }
         };
@@ -389,7 +368,7 @@ impl LocalExecutor {
     }
 }
 
-impl Place for LocalExecutor {
+impl Executor for LocalExecutor {
     fn offer(&self, offered: Vec<Offered>) {
         let Some(me) = self.me.upgrade() else { return };
         let mut begun = Vec::with_capacity(offered.len());
@@ -399,7 +378,7 @@ impl Place for LocalExecutor {
             let stop = Arc::new(Stop {
                 fence: offered.fence,
                 token: CancellationToken::new(),
-                grace_ms: AtomicU64::new(NOT_TOLD),
+                grace_ms: AtomicU64::new(NOT_STOPPED),
             });
             runs.insert(offered.fence.attempt_id, Arc::clone(&stop));
             begun.push((offered, stop));
@@ -420,10 +399,10 @@ impl Place for LocalExecutor {
     }
 }
 
-/// Every place in this process that runs handlers; what `drain.rs` waits for.
+/// Every executor in this process; `drain.rs` waits for them.
 #[derive(Default)]
 pub(crate) struct Runners {
-    /// The loop holds on to a place while it is offered, a run while it goes on.
+    /// The loop holds an executor while it is offered, an attempt while it runs.
     executors: Mutex<Vec<Weak<LocalExecutor>>>,
 }
 
@@ -438,18 +417,6 @@ impl Runners {
         let executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
         executors.iter().filter_map(Weak::upgrade).collect()
     }
-}
-
-/// Jobs and what they get. One whose bindings cannot be carried out gets a failure instead.
-pub(crate) fn runnable(
-    reader: &dyn Reader,
-    jobs: &[Seq],
-) -> Result<Vec<Result<Runnable, Failure>>, StoreError> {
-    let composed = |job: Runnable| {
-        let payload = compose(reader, &job.row, &job.payload)?;
-        Ok(payload.map(|payload| Runnable { payload, ..job }))
-    };
-    reader.payloads(jobs)?.into_iter().map(composed).collect()
 }
 
 /// The runner gives up a little before the engine does, so that a run that is given up has really ended first.

@@ -1,7 +1,6 @@
-//! The lines that one run logs, gathered until there is a reason to send them.
+//! The log lines of one attempt, collected until there is a reason to send them.
 //!
-//! Bounded in every direction: a handler that logs in a tight loop loses lines, is told so in its own log, and slows
-//! nobody.
+//! Everything is bounded: a handler that logs in a tight loop loses lines, its log says so, and it delays no other.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

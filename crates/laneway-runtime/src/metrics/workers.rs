@@ -1,4 +1,4 @@
-//! Figures of the worker protocol, under the names that its own document gives them, without a prefix.
+//! Metrics of the worker protocol, under the names of its specification, without a prefix.
 //!
 //! Tenants, kinds and workers come from outside, so each sort of label has a bound; what comes beyond it is counted
 //! together as `other`.
@@ -84,9 +84,9 @@ impl Known {
     }
 }
 
-/// All figures of the protocol.
+/// All metrics of the protocol.
 #[derive(Default)]
-pub struct WorkerFigures {
+pub struct WorkerMetrics {
     tenants: Known,
     kinds: Known,
     workers: Known,
@@ -128,8 +128,8 @@ impl Retry {
     }
 }
 
-/// Figures of one connection, found once. It counts as active until it is dropped.
-pub struct ConnectionFigures {
+/// The metrics of one connection, looked up once. It counts as active until it is dropped.
+pub struct ConnectionMetrics {
     active: Gauge,
     /// Bytes of frames that came.
     pub received: Counter,
@@ -137,13 +137,13 @@ pub struct ConnectionFigures {
     pub sent: Counter,
 }
 
-impl Drop for ConnectionFigures {
+impl Drop for ConnectionMetrics {
     fn drop(&mut self) {
         self.active.dec();
     }
 }
 
-impl WorkerFigures {
+impl WorkerMetrics {
     /// Names every figure. A counter's name gets `_total` from the encoder, a histogram's `_bucket`.
     pub(super) fn register(&self, to: &mut Registry) {
         for reason in [Retry::Unacknowledged, Retry::Rebound, Retry::Rejected] {
@@ -160,12 +160,12 @@ impl WorkerFigures {
     }
 
     /// A worker has connected.
-    pub fn connected(&self, tenant: &Name) -> ConnectionFigures {
+    pub fn connected(&self, tenant: &Name) -> ConnectionMetrics {
         let tenant = self.tenants.label(tenant, TENANTS_MAX);
         let active = self.connections.get_or_create(&TenantLabel { tenant: tenant.clone() }).clone();
         active.inc();
         let bytes = |dir| self.bytes.get_or_create(&DirectionLabel { tenant: tenant.clone(), dir }).clone();
-        ConnectionFigures { active, received: bytes("in"), sent: bytes("out") }
+        ConnectionMetrics { active, received: bytes("in"), sent: bytes("out") }
     }
 
     /// A heartbeat did not come in time.
@@ -211,12 +211,12 @@ mod tests {
 
     #[test]
     fn labels_from_outside_are_bounded() {
-        let figures = WorkerFigures::default();
+        let metrics = WorkerMetrics::default();
         for n in 0..TENANTS_MAX + 10 {
-            figures.dispatched(&Name::new(&format!("t{n}")).unwrap(), &Name::fixed("k"));
+            metrics.dispatched(&Name::new(&format!("t{n}")).unwrap(), &Name::fixed("k"));
         }
         let mut registry = Registry::default();
-        figures.register(&mut registry);
+        metrics.register(&mut registry);
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         assert!(page.contains(r#"cmd_dispatch_total{tenant="other",node_type="k"} 10"#), "{page}");
@@ -224,10 +224,10 @@ mod tests {
 
     #[test]
     fn a_connection_is_active_until_it_is_dropped() {
-        let figures = WorkerFigures::default();
+        let metrics = WorkerMetrics::default();
         let tenant = Name::fixed("acme");
-        let one = figures.connected(&tenant);
-        let two = figures.connected(&tenant);
+        let one = metrics.connected(&tenant);
+        let two = metrics.connected(&tenant);
         assert_eq!(one.active.get(), 2);
         drop(two);
         assert_eq!(one.active.get(), 1);

@@ -10,7 +10,7 @@ use laneway_core::Mono;
 
 use crate::clock::Clock;
 
-/// How far back figures look: so many slots of so many milliseconds.
+/// How far back the load looks: so many slots of so many milliseconds.
 const SLOTS: usize = 12;
 const SLOT_MS: u64 = 5_000;
 /// Buckets of times: four for each doubling, up to 134 seconds.
@@ -43,7 +43,7 @@ impl Slot {
 
 /// How the API fared in the last minute.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct ApiFigures {
+pub struct ApiLoad {
     /// Of a hundred answers, the slowest five took at least this long.
     pub p95_ms: f64,
     /// Share of answers that were the server's failures.
@@ -91,7 +91,7 @@ impl ApiMeter {
     }
 
     /// How the API fared in the last minute.
-    pub fn figures(&self) -> ApiFigures {
+    pub fn load(&self) -> ApiLoad {
         let now = slot_of(self.inner.clock.now().mono);
         let slots = *self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |slot: &&Slot| slot.number <= now && now - slot.number < SLOTS as u64;
@@ -103,9 +103,9 @@ impl ApiMeter {
         let count: u64 = times.iter().sum();
         let in_flight = self.inner.in_flight.load(Ordering::Relaxed);
         if count == 0 {
-            return ApiFigures { in_flight, ..ApiFigures::default() };
+            return ApiLoad { in_flight, ..ApiLoad::default() };
         }
-        ApiFigures {
+        ApiLoad {
             p95_ms: percentile(&times, count.saturating_mul(95).div_ceil(100)),
             error_rate: errors as f64 / count as f64,
             in_flight,
@@ -167,7 +167,7 @@ mod tests {
         for status in [200, 404, 409, 422, 429, 500, 503, 204, 200, 200] {
             meter.record(status, 1_000);
         }
-        assert_eq!(meter.figures().error_rate, 0.2);
+        assert_eq!(meter.load().error_rate, 0.2);
     }
 
     #[test]
@@ -175,23 +175,23 @@ mod tests {
         let (meter, clock) = meter();
         (0..94).for_each(|_| meter.record(200, 1_000));
         (0..6).for_each(|_| meter.record(200, 1_048_576));
-        let figures = meter.figures();
-        assert!((figures.p95_ms - 1_048.576).abs() < 0.001, "{figures:?}");
-        assert!((figures.per_second - 100.0 / 60.0).abs() < 0.001);
+        let load = meter.load();
+        assert!((load.p95_ms - 1_048.576).abs() < 0.001, "{load:?}");
+        assert!((load.per_second - 100.0 / 60.0).abs() < 0.001);
         clock.advance(Span::secs(55));
-        assert!(meter.figures().p95_ms > 1_000.0);
+        assert!(meter.load().p95_ms > 1_000.0);
         clock.advance(Span::secs(5));
-        assert_eq!(meter.figures(), ApiFigures::default());
+        assert_eq!(meter.load(), ApiLoad::default());
     }
 
     #[test]
     fn a_call_is_under_way_until_it_is_dropped() {
         let (meter, _) = meter();
         let (one, two) = (meter.begin(), meter.begin());
-        assert_eq!(meter.figures().in_flight, 2);
+        assert_eq!(meter.load().in_flight, 2);
         drop(one);
-        assert_eq!(meter.figures().in_flight, 1);
+        assert_eq!(meter.load().in_flight, 1);
         drop(two);
-        assert_eq!(meter.figures().in_flight, 0);
+        assert_eq!(meter.load().in_flight, 0);
     }
 }

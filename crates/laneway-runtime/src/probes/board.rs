@@ -1,4 +1,4 @@
-//! What the machine was found to be: the latest look, and the minutes of the last day.
+//! The ratings of the machine: the latest one, and one for each minute of the last day.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,7 +75,7 @@ impl LoadBoard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ApiFigures, HostSample};
+    use super::super::{ApiLoad, HostSample};
     use super::*;
 
     fn look(busy: u8, quiet: QuietState) -> Rating {
@@ -88,7 +88,7 @@ mod tests {
             cpu_pressure: None,
             drops_per_second: None,
         };
-        Rating { busy, quiet, host, api: ApiFigures::default() }
+        Rating { busy, quiet, host, api: ApiLoad::default() }
     }
 
     #[test]

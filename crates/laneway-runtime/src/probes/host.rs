@@ -1,4 +1,4 @@
-//! What the kernel says of the machine: processor, memory, load, and the time that work waits for them (PSI).
+//! Readings of the kernel: processor, memory, load, and the time that work waits for them (PSI).
 //!
 //! Only reading and parsing live here. Parts that a kernel may lack (PSI, network counters) are left out where they are
 //! missing; without processor and memory there is no sample at all.
@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Says how loaded a machine is.
+/// Reads the load of a machine.
 pub trait LoadSource: Send {
     /// Looks at the machine. `None`: counters were read for the first time, and say nothing yet.
     fn sample(&mut self) -> io::Result<Option<HostSample>>;
@@ -135,7 +135,7 @@ fn parse_loadavg(text: &str) -> Option<f64> {
 /// The share of time in which some task waited, over ten seconds.
 fn parse_pressure(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with("some "))?;
-    let average = line.split_whitespace().find_map(|word| word.strip_prefix("avg10="))?;
+    let average = line.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?;
     average.parse().ok().filter(|average: &f64| average.is_finite() && *average >= 0.0)
 }
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_processor_or_memory_figures_is_not_guessed_for() {
+    fn a_machine_without_processor_or_memory_readings_is_not_guessed() {
         let dir = tempfile::tempdir().unwrap();
         let error = ProcSource::new(dir.path()).sample().unwrap_err();
         assert!(error.to_string().contains("stat"), "{error}");

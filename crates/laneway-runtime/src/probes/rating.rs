@@ -1,13 +1,13 @@
 //! How busy the machine is, from 0 to 10, and how quiet that makes it.
 //!
 //! The rating adds up what each figure is worth, so that two things that are somewhat full weigh like one that is very
-//! full. Figures are smoothed first. A worse state holds at once; a better one only after several looks in a row, so that a
+//! full. Readings are smoothed first. A worse state holds at once; a better one only after several looks in a row, so that a
 //! short pause in a busy hour lets nothing heavy loose.
 
 use laneway_core::QuietState;
 use laneway_core::capacity::BUSY_MAX;
 
-use super::api_meter::ApiFigures;
+use super::api_meter::ApiLoad;
 use super::host::HostSample;
 
 /// Looks in a row that must agree before a better state holds.
@@ -15,17 +15,17 @@ const STREAK: u32 = 3;
 /// How much a new figure counts against those before it.
 const WEIGHT: f64 = 0.5;
 
-/// What the machine was found to be.
+/// The rating of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rating {
     /// From 0 (idle) to 10.
     pub busy: u8,
     /// How quiet it is.
     pub quiet: QuietState,
-    /// The smoothed figures behind it.
+    /// The smoothed readings behind it.
     pub host: HostSample,
-    /// What the API said of itself.
-    pub api: ApiFigures,
+    /// The load of the API.
+    pub api: ApiLoad,
 }
 
 /// Rates one look after the other.
@@ -39,7 +39,7 @@ pub struct Rater {
 
 impl Rater {
     /// Rates a look at the machine.
-    pub fn rate(&mut self, sample: HostSample, api: ApiFigures) -> Rating {
+    pub fn rate(&mut self, sample: HostSample, api: ApiLoad) -> Rating {
         let host = self.host.map_or(sample, |before| smooth(&before, &sample));
         self.host = Some(host);
         let busy = busy(&host, &api);
@@ -79,8 +79,8 @@ fn smooth(before: &HostSample, now: &HostSample) -> HostSample {
     }
 }
 
-/// What each figure is worth: one point for each mark that it reaches.
-fn busy(host: &HostSample, api: &ApiFigures) -> u8 {
+/// The points of each reading: one for each threshold that it reaches.
+fn busy(host: &HostSample, api: &ApiLoad) -> u8 {
     let points = [
         marks(host.cpu_percent, &[50.0, 70.0, 85.0, 95.0]),
         marks(host.memory_percent, &[70.0, 85.0, 95.0]),
@@ -123,9 +123,9 @@ mod tests {
         drops_per_second: Some(0.0),
     };
 
-    const CALM: ApiFigures = ApiFigures { p95_ms: 3.0, error_rate: 0.0, in_flight: 1, per_second: 4.0 };
+    const CALM: ApiLoad = ApiLoad { p95_ms: 3.0, error_rate: 0.0, in_flight: 1, per_second: 4.0 };
 
-    fn rated(host: HostSample, api: ApiFigures) -> (u8, QuietState) {
+    fn rated(host: HostSample, api: ApiLoad) -> (u8, QuietState) {
         let rating = Rater::default().rate(host, api);
         (rating.busy, rating.quiet)
     }
@@ -134,7 +134,7 @@ mod tests {
     fn w7_every_figure_counts() {
         assert_eq!(rated(IDLE, CALM), (0, QuietState::Quiet));
         let worst = HostSample { cpu_percent: 99.0, memory_percent: 99.0, ..IDLE };
-        let slow = ApiFigures { p95_ms: 5_000.0, ..CALM };
+        let slow = ApiLoad { p95_ms: 5_000.0, ..CALM };
         assert_eq!(
             rated(worst, slow),
             (10, QuietState::Panic),
@@ -153,9 +153,9 @@ mod tests {
             assert_eq!(rated(host, CALM).0, points, "{host:?}");
         }
         for (api, points) in [
-            (ApiFigures { p95_ms: 800.0, ..CALM }, 2),
-            (ApiFigures { error_rate: 0.03, ..CALM }, 2),
-            (ApiFigures { in_flight: 100, ..CALM }, 2),
+            (ApiLoad { p95_ms: 800.0, ..CALM }, 2),
+            (ApiLoad { error_rate: 0.03, ..CALM }, 2),
+            (ApiLoad { in_flight: 100, ..CALM }, 2),
         ] {
             assert_eq!(rated(IDLE, api).0, points, "{api:?}");
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_smoothed() {
+    fn readings_are_smoothed() {
         let mut rater = Rater::default();
         rater.rate(IDLE, CALM);
         let peak = HostSample { cpu_percent: 99.0, ..IDLE };

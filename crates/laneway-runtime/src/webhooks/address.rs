@@ -44,7 +44,7 @@ const SPECIAL_V6: [([u16; 8], u32); 13] = [
 /// The part of IPv6 that is handed out for use everywhere.
 const GLOBAL_V6: ([u16; 8], u32) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// May anybody on the internet be there?
+/// True for a public address of the internet.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),

@@ -1,4 +1,4 @@
-//! What a delivery looks like: formats by name, given by the surfaces that know how a job is shown.
+//! Formats of webhooks, by name. The APIs that render jobs provide them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ pub const NATIVE_FORMAT: &str = "laneway";
 pub struct Ended<'a> {
     /// The job as stored.
     pub job: &'a JobView,
-    /// What it was submitted with.
+    /// The payload of the job.
     pub payload: &'a Bytes,
 }
 
-/// What is sent.
+/// The rendered webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
     /// The header `content-type`.
@@ -31,7 +31,7 @@ pub struct Rendered {
 
 /// Turns an ended job into what is sent. Must not block and must give the same for the same job.
 pub trait CallbackFormat: Send + Sync {
-    /// What is sent of this job.
+    /// Renders the webhook of this job.
     fn render(&self, ended: &Ended<'_>) -> Rendered;
 }
 

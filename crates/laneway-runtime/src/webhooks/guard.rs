@@ -1,4 +1,4 @@
-//! Who may be called: a guard against callbacks that reach into the house of whoever runs the server.
+//! The guard against callbacks to addresses inside the network of the server.
 //!
 //! An address is checked when it is submitted and again before every call, and the call goes to exactly the addresses
 //! that were checked then: a name that meant something public a moment ago and means something private now is not
@@ -38,7 +38,7 @@ pub enum GuardError {
     /// It is another scheme's.
     #[error("callback URL must use http or https")]
     Scheme,
-    /// It names nobody.
+    /// It has no host.
     #[error("callback URL host is required")]
     NoHost,
     /// It holds a user or a password.
@@ -66,7 +66,7 @@ pub struct Checked {
     pub url: Url,
     /// The host, as the call names it.
     pub host: String,
-    /// What was checked: the call must go to one of these.
+    /// The checked addresses: the request must go to one of these.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -103,7 +103,7 @@ pub struct Guard {
     cache: Option<Arc<Mutex<Answers>>>,
 }
 
-/// What names meant a moment ago. Whoever asks for a name that is being asked for waits for that answer.
+/// Recently resolved names. A caller that needs a name that is being resolved waits for that answer.
 type Answers = BTreeMap<String, Arc<OnceCell<Answer>>>;
 
 type Answer = Result<Vec<IpAddr>, GuardError>;
@@ -142,7 +142,7 @@ impl Guard {
         Guard { cache: Some(Arc::default()), ..self.clone() }
     }
 
-    /// May this address be called?
+    /// True when this address may be called.
     pub async fn check(&self, text: &str) -> Result<Checked, GuardError> {
         let url = parse(text)?;
         let host = url.host_str().ok_or(GuardError::NoHost)?.to_owned();
@@ -179,9 +179,9 @@ impl Guard {
     async fn ask(&self, host: &str) -> Answer {
         let (turns, resolver, host) = (Arc::clone(&self.turns), Arc::clone(&self.resolver), host.to_owned());
         // The turn is held until the system has answered, not until we are tired of waiting: a thread that still asks must
-        // not make room for one more.
+        // not free a permit.
         let asking = async {
-            // Whoever is tired of waiting for a turn leaves the line.
+            // A caller that stops waiting for a permit leaves the queue.
             let turn = turns.acquire_owned().await.ok()?;
             let asked = tokio::spawn(async move {
                 let _turn = turn;
@@ -210,7 +210,7 @@ impl Guard {
     }
 }
 
-/// What of an address may be logged: no user, no query, no fragment.
+/// The part of an address that may be logged: no user, no query, no fragment.
 pub fn redacted(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return "an address that is no URL".to_owned() };
     let cleared = url.set_username("").is_ok() && url.set_password(None).is_ok();
@@ -219,7 +219,7 @@ pub fn redacted(text: &str) -> String {
     if cleared || url.username().is_empty() { url.into() } else { format!("{}:…", url.scheme()) }
 }
 
-/// The form of an address, before anybody is asked anything.
+/// Checks the form of an address, before any name is resolved.
 fn parse(text: &str) -> Result<Url, GuardError> {
     let strange = |letter: char| letter.is_control() || letter.is_whitespace();
     if text.is_empty() || text.len() > CALLBACK_URL_LEN_MAX || text.contains(strange) {
@@ -258,7 +258,7 @@ fn parse(text: &str) -> Result<Url, GuardError> {
     }
 }
 
-/// Does an entry of the list of trusted hosts mean this host and port?
+/// True when an entry of the list of trusted hosts matches this host and port.
 fn is_match(entry: &str, host: &str, port: u16) -> bool {
     let (name, of_port) = match entry.rsplit_once(':') {
         // The last colon of an address in brackets is not a port's, nor is one of a bare address.

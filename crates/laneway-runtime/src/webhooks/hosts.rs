@@ -1,26 +1,26 @@
-//! Whose turn it is among the hosts that wait for news: one after the other, none with too many calls at once, and no tenant
-//! with more than its share of them.
+//! The order of requests between hosts: one host after the other, with a limit on the requests to one host and on the share of
+//! one tenant.
 //!
-//! A host that does not answer holds up its own news only, and a tenant whose hosts do not answer only its own.
+//! A host that does not answer delays only its own deliveries, and a tenant whose hosts do not answer only its own.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use laneway_core::Name;
 use laneway_core::share::may_take;
 
-/// A tenant, and a host that it calls.
-pub(super) type Line = (Name, Box<str>);
+/// A tenant and one of its hosts.
+pub(super) type HostKey = (Name, Box<str>);
 
-/// News that waits, by tenant and host.
+/// Waiting deliveries, by tenant and host.
 pub(super) struct Hosts<T> {
-    waiting_in: BTreeMap<Line, VecDeque<T>>,
-    /// Lines with news, in the order of their turns.
-    turns: VecDeque<Line>,
+    waiting_in: BTreeMap<HostKey, VecDeque<T>>,
+    /// The keys with waiting deliveries, in the order in which they are served.
+    order: VecDeque<HostKey>,
     waiting: usize,
     open: usize,
-    /// Calls under way to each host, whosever they are.
+    /// Requests in flight to each host, of all tenants.
     open_of_host: BTreeMap<Box<str>, usize>,
-    /// Calls under way of each tenant.
+    /// Requests in flight of each tenant.
     open_of_tenant: BTreeMap<Name, usize>,
 }
 
@@ -28,7 +28,7 @@ impl<T> Hosts<T> {
     pub(super) fn new() -> Hosts<T> {
         Hosts {
             waiting_in: BTreeMap::new(),
-            turns: VecDeque::new(),
+            order: VecDeque::new(),
             waiting: 0,
             open: 0,
             open_of_host: BTreeMap::new(),
@@ -36,48 +36,48 @@ impl<T> Hosts<T> {
         }
     }
 
-    /// News for a host.
-    pub(super) fn add(&mut self, line: Line, news: T) {
+    /// Adds a delivery.
+    pub(super) fn add(&mut self, key: HostKey, delivery: T) {
         self.waiting += 1;
-        let waiting = self.waiting_in.entry(line.clone()).or_default();
+        let waiting = self.waiting_in.entry(key.clone()).or_default();
         if waiting.is_empty() {
-            self.turns.push_back(line);
+            self.order.push_back(key);
         }
-        waiting.push_back(news);
+        waiting.push_back(delivery);
     }
 
-    /// What is sent next, if a call more is allowed; it counts as a call from here on.
-    pub(super) fn next(&mut self, open_max: usize, per_host_max: usize) -> Option<(Line, T)> {
+    /// The next delivery, if one more request is allowed. It counts as in flight from now on.
+    pub(super) fn next(&mut self, open_max: usize, per_host_max: usize) -> Option<(HostKey, T)> {
         let free = open_max.saturating_sub(self.open);
-        for _ in 0..self.turns.len() {
-            let line = self.turns.pop_front()?;
-            if !self.may_call(&line, free, per_host_max) {
-                self.turns.push_back(line);
+        for _ in 0..self.order.len() {
+            let key = self.order.pop_front()?;
+            if !self.may_call(&key, free, per_host_max) {
+                self.order.push_back(key);
                 continue;
             }
-            let waiting = self.waiting_in.get_mut(&line)?;
-            let news = waiting.pop_front()?;
+            let waiting = self.waiting_in.get_mut(&key)?;
+            let delivery = waiting.pop_front()?;
             match waiting.is_empty() {
-                true => drop(self.waiting_in.remove(&line)),
-                false => self.turns.push_back(line.clone()),
+                true => drop(self.waiting_in.remove(&key)),
+                false => self.order.push_back(key.clone()),
             }
             (self.open, self.waiting) = (self.open + 1, self.waiting - 1);
-            *self.open_of_tenant.entry(line.0.clone()).or_default() += 1;
-            *self.open_of_host.entry(line.1.clone()).or_default() += 1;
-            return Some((line, news));
+            *self.open_of_tenant.entry(key.0.clone()).or_default() += 1;
+            *self.open_of_host.entry(key.1.clone()).or_default() += 1;
+            return Some((key, delivery));
         }
         None
     }
 
-    fn may_call(&self, (tenant, host): &Line, free: usize, per_host_max: usize) -> bool {
+    fn may_call(&self, (tenant, host): &HostKey, free: usize, per_host_max: usize) -> bool {
         let of_host = self.open_of_host.get(host).copied().unwrap_or(0);
         let of_tenant = self.open_of_tenant.get(tenant).copied().unwrap_or(0);
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         of_host < per_host_max && may_take(count(of_tenant), count(free))
     }
 
-    /// A call of the line has ended.
-    pub(super) fn ended(&mut self, (tenant, host): &Line) {
+    /// A request has ended.
+    pub(super) fn ended(&mut self, (tenant, host): &HostKey) {
         self.open -= 1;
         if let Some(open) = self.open_of_tenant.get_mut(tenant) {
             *open -= 1;
@@ -89,7 +89,7 @@ impl<T> Hosts<T> {
         self.open_of_host.retain(|_, open| *open > 0);
     }
 
-    /// How much waits.
+    /// The number of waiting deliveries.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -99,19 +99,19 @@ impl<T> Hosts<T> {
 mod tests {
     use super::*;
 
-    fn line(tenant: &'static str, host: &str) -> Line {
+    fn line(tenant: &'static str, host: &str) -> HostKey {
         (Name::fixed(tenant), host.into())
     }
 
-    /// What is sent until no call more is allowed.
+    /// The deliveries that are sent until no further request is allowed.
     fn sent(hosts: &mut Hosts<i32>, open_max: usize, per_host_max: usize) -> Vec<String> {
         std::iter::from_fn(|| hosts.next(open_max, per_host_max))
-            .map(|((tenant, host), news)| format!("{tenant}/{host}{news}"))
+            .map(|((tenant, host), delivery)| format!("{tenant}/{host}{delivery}"))
             .collect()
     }
 
     #[test]
-    fn hosts_take_turns_and_a_slow_one_holds_up_nobody_else() {
+    fn hosts_are_served_in_turn_and_a_slow_one_delays_no_other() {
         let mut hosts = Hosts::new();
         (0..6).for_each(|n| hosts.add(line("t", "slow"), n));
         hosts.add(line("t", "b"), 10);
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_news_is_forgotten() {
+    fn a_host_without_deliveries_is_forgotten() {
         let mut hosts = Hosts::new();
         hosts.add(line("t", "a"), 1);
         assert!(hosts.next(1, 1).is_some());
         hosts.ended(&line("t", "a"));
-        assert!(hosts.waiting_in.is_empty() && hosts.turns.is_empty());
+        assert!(hosts.waiting_in.is_empty() && hosts.order.is_empty());
         assert!(hosts.open_of_host.is_empty() && hosts.open_of_tenant.is_empty());
     }
 }

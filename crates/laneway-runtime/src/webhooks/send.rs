@@ -11,19 +11,19 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use super::format::{Ended, Formats, Rendered};
 use super::guard::{Checked, Guard};
 use super::sign::signatures;
-use super::{News, guard};
+use super::{DueDelivery, guard};
 use crate::config::WebhookConfig;
 use crate::executors::context::cut;
 use crate::scheduler::{ReadError, Scheduler};
 
 /// How long a receiver may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of an answer's body is read, so that a short one can end in peace. Nothing of it is kept.
+/// How much of the body of an answer is read, so that a short one can end normally. It is not kept.
 const ANSWER_MAX: usize = 4 << 10;
 /// Longest text about what went wrong, in bytes.
 const ERROR_MAX: usize = 512;
 
-/// What every call needs.
+/// The parts that every request needs.
 #[derive(Clone)]
 pub(super) struct Sender {
     pub(super) scheduler: Scheduler,
@@ -41,12 +41,12 @@ pub(super) struct Sent {
 
 impl Sender {
     /// Makes the call. Never fails: whatever happens is an outcome.
-    pub(super) async fn send(&self, news: News, config: &WebhookConfig) -> Sent {
+    pub(super) async fn send(&self, delivery: DueDelivery, config: &WebhookConfig) -> Sent {
         let found = self
             .scheduler
             .read(move |reader| {
-                let Some(job) = reader.job(news.job)? else { return Ok(None) };
-                Ok(reader.payload(news.seq)?.map(|payload| (job, payload)))
+                let Some(job) = reader.job(delivery.job)? else { return Ok(None) };
+                Ok(reader.payload(delivery.seq)?.map(|payload| (job, payload)))
             })
             .await;
         let nowhere = |outcome| Sent { outcome, url: String::new(), tenant: None };
@@ -57,14 +57,14 @@ impl Sender {
         };
         let tenant = Some(job.row.spec.tenant.clone());
         let Some(callback) = job.row.spec.callback.clone() else {
-            return nowhere(TryOutcome::NotAllowed("the job names nobody to tell".into()));
+            return nowhere(TryOutcome::NotAllowed("the job has no callback".into()));
         };
         let url = guard::redacted(&callback.url);
         let Some(format) = self.formats.get(&callback.format) else {
             let why = format!("the format {:?} is not known here", callback.format.as_str());
             return Sent { outcome: TryOutcome::NotAllowed(why.into()), url, tenant };
         };
-        // A format is somebody else's code: its panic must not take the sender along.
+        // A format is code of another crate: its panic must not end the dispatcher.
         let render = AssertUnwindSafe(|| format.render(&Ended { job: &job, payload: &payload }));
         let Ok(rendered) = catch_unwind(render) else {
             let why = "its format could not write the job down";
@@ -86,7 +86,7 @@ impl Sender {
         config: &WebhookConfig,
     ) -> TryOutcome {
         let Checked { url, host, addresses } = checked;
-        // A client of its own for every call: it knows the checked addresses, and asks nobody for others.
+        // A client of its own for every call: it has the checked addresses, and resolves no others.
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -95,7 +95,7 @@ impl Sender {
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(config.timeout)
             .pool_max_idle_per_host(0)
-            .dns_resolver(Arc::new(Nobody))
+            .dns_resolver(Arc::new(NoResolver))
             .resolve_to_addrs(&host, &addresses)
             .user_agent(concat!("laneway/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -116,7 +116,7 @@ impl Sender {
     }
 }
 
-/// The name of a delivery for its receiver: the same for every try, so that a second one can be told from a new one.
+/// The name of a delivery for its receiver: the same for every try, so that a retry is not mistaken for a new delivery.
 pub(super) fn webhook_id(job: JobId) -> String {
     format!("dlv_{}", job.to_string().replace('-', ""))
 }
@@ -156,9 +156,9 @@ async fn skim(mut answer: reqwest::Response) {
 }
 
 /// Resolves nothing: whatever may be called is known before.
-struct Nobody;
+struct NoResolver;
 
-impl reqwest::dns::Resolve for Nobody {
+impl reqwest::dns::Resolve for NoResolver {
     fn resolve(&self, _name: reqwest::dns::Name) -> reqwest::dns::Resolving {
         Box::pin(async { Err("this name was not checked".into()) })
     }
@@ -168,7 +168,7 @@ fn unreadable(error: &ReadError) -> TryOutcome {
     TryOutcome::Unanswered(format!("the job could not be read: {error}").into())
 }
 
-/// What went wrong, down to its cause, without the address: that may hold a secret.
+/// The error with its causes, without the address: that may contain a secret.
 fn unanswered(error: &reqwest::Error) -> TryOutcome {
     if error.is_timeout() {
         return TryOutcome::Unanswered("the receiver did not answer in time".into());

@@ -1,4 +1,4 @@
-//! Signatures as Standard Webhooks says: who has the secret can tell that a delivery is ours, whole and not old.
+//! Signatures as specified by Standard Webhooks: a receiver that has the secret can verify origin, content and age.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,7 +6,7 @@ use ring::hmac;
 
 use crate::config::SigningSecrets;
 
-/// What a secret begins with.
+/// The prefix of a secret.
 const PREFIX: &str = "whsec_";
 
 /// A secret, ready to sign with.

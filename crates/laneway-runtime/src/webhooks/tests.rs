@@ -79,9 +79,9 @@ async fn pt_w3_pt_w4_pt_w5_pt_w6_pt_w12_what_may_not_be_called_is_rejected_in_th
         ("http://nowhere.example/", Unresolved, "could not resolve callback host"),
         ("http://empty.example/", Unresolved, "could not resolve callback host"),
     ];
-    for (url, error, words) in rejected {
+    for (url, error, text) in rejected {
         assert_eq!(guard.check(url).await, Err(error), "{url}");
-        assert_eq!(error.to_string(), words);
+        assert_eq!(error.to_string(), text);
     }
     let not_allowed = [
         "http://LOCALHOST/",

@@ -12,7 +12,7 @@ use laneway_core::{
 use laneway_runtime::{Committed, Driver};
 use laneway_store::StoreError;
 
-use crate::house::{START, TestStore, job, origin};
+use crate::harness::{START, TestStore, job, origin};
 
 fn driver(store: &TestStore) -> Driver {
     Driver::recover(Box::new(store.clone()), Settings::default(), 1, START).unwrap()
@@ -58,13 +58,13 @@ fn replies_come_in_the_order_of_the_commands() {
         Command::Admin(AdminCommand::StorageLow(true)),
         submit(job("b")),
     ]);
-    let told = run_batch(&mut driver, START, &mut commands).unwrap();
+    let committed = run_batch(&mut driver, START, &mut commands).unwrap();
     assert!(commands.is_empty());
-    assert!(matches!(told.replies[0], Reply::Submitted(_)));
-    assert_eq!(told.replies[1], Reply::NotFound);
-    assert_eq!(told.replies[2], Reply::Done);
-    assert!(matches!(told.replies[3], Reply::Rejected(_)));
-    assert_eq!(told.events.len(), 1);
+    assert!(matches!(committed.replies[0], Reply::Submitted(_)));
+    assert_eq!(committed.replies[1], Reply::NotFound);
+    assert_eq!(committed.replies[2], Reply::Done);
+    assert!(matches!(committed.replies[3], Reply::Rejected(_)));
+    assert_eq!(committed.events.len(), 1);
 }
 
 /// The job of the only reply, and whether it existed before.
@@ -115,19 +115,20 @@ fn a_repeated_submit_gives_the_first_job_in_the_same_batch_and_after_commits() {
     let store = TestStore::default();
     let mut driver = driver(&store);
     let mut commands = VecDeque::from([submit(keyed("a", "k")), submit(keyed("a", "k"))]);
-    let told = run_batch(&mut driver, START, &mut commands).unwrap();
-    let (Reply::Submitted(first), Reply::Submitted(second)) = (&told.replies[0], &told.replies[1]) else {
-        panic!("both are admitted: {told:?}");
+    let committed = run_batch(&mut driver, START, &mut commands).unwrap();
+    let (Reply::Submitted(first), Reply::Submitted(second)) = (&committed.replies[0], &committed.replies[1])
+    else {
+        panic!("both are admitted: {committed:?}");
     };
     assert_eq!((second.job, second.existing, first.existing), (first.job, true, false));
-    let told = run_batch(&mut driver, START, &mut VecDeque::from([submit(keyed("a", "k"))])).unwrap();
-    let Reply::Submitted(third) = &told.replies[0] else { panic!("{told:?}") };
+    let committed = run_batch(&mut driver, START, &mut VecDeque::from([submit(keyed("a", "k"))])).unwrap();
+    let Reply::Submitted(third) = &committed.replies[0] else { panic!("{committed:?}") };
     assert_eq!((third.job, third.existing), (first.job, true));
     let items = vec![keyed("a", "k"), keyed("a", "l")];
-    let told =
+    let committed =
         run_batch(&mut driver, START, &mut VecDeque::from([Command::SubmitBatch { items, atomic: false }]))
             .unwrap();
-    let Reply::Batch(verdicts) = &told.replies[0] else { panic!("{told:?}") };
+    let Reply::Batch(verdicts) = &committed.replies[0] else { panic!("{committed:?}") };
     assert_eq!(verdicts[0].as_ref().unwrap().job, first.job);
     assert!(!verdicts[1].as_ref().unwrap().existing);
 }
@@ -137,18 +138,18 @@ fn a_long_queue_of_commands_is_cut_into_batches() {
     let store = TestStore::default();
     let mut driver = driver(&store);
     let mut commands: VecDeque<_> = (0..3_000).map(|_| submit(job("a"))).collect();
-    let told = run_batch(&mut driver, START, &mut commands).unwrap();
-    assert_eq!(told.replies.len(), 1_024);
+    let committed = run_batch(&mut driver, START, &mut commands).unwrap();
+    assert_eq!(committed.replies.len(), 1_024);
     assert_eq!(commands.len(), 3_000 - 1_024);
 
     let mut commands: VecDeque<_> =
         (0..8).map(|_| submit(Submission { payload: vec![0; 1 << 20].into(), ..job("a") })).collect();
-    let told = run_batch(&mut driver, START, &mut commands).unwrap();
-    assert_eq!(told.replies.len(), 4);
+    let committed = run_batch(&mut driver, START, &mut commands).unwrap();
+    assert_eq!(committed.replies.len(), 4);
 }
 
 #[test]
-fn nothing_is_told_when_the_commit_fails() {
+fn nothing_is_published_when_the_commit_fails() {
     let store = TestStore::default();
     let mut driver = driver(&store);
     store.break_commits(true);
@@ -164,16 +165,16 @@ fn words_of_runners_are_heard_before_anything_is_given_up() {
     let store = TestStore::default();
     let mut driver = driver(&store);
     let mut commands = VecDeque::from([offer(&["a"], ExecutorMode::Leased), submit(job("a"))]);
-    let told = run_batch(&mut driver, START, &mut commands).unwrap();
-    let Notice::Offer(offered) = &told.notices[0] else { panic!("{told:?}") };
+    let committed = run_batch(&mut driver, START, &mut commands).unwrap();
+    let Notice::Offer(offered) = &committed.notices[0] else { panic!("{committed:?}") };
     run_batch(&mut driver, START, &mut VecDeque::from([Command::Start(offered.fence)])).unwrap();
     // The whole lease passes, and the result was waiting all the time.
     let mut late = START;
     late.mono = late.mono + Span::mins(10);
     let finish = Command::Finish(offered.fence, Outcome::Succeeded(None));
-    let told = run_batch(&mut driver, late, &mut VecDeque::from([finish])).unwrap();
-    assert_eq!(told.replies, [Reply::Done]);
-    assert_eq!(told.events.last().unwrap().kind, EventKind::JobSucceeded);
+    let committed = run_batch(&mut driver, late, &mut VecDeque::from([finish])).unwrap();
+    assert_eq!(committed.replies, [Reply::Done]);
+    assert_eq!(committed.events.last().unwrap().kind, EventKind::JobSucceeded);
 }
 
 #[test]
@@ -185,22 +186,22 @@ fn the_clock_is_not_looked_at_while_words_are_left() {
     let mut driver = Driver::recover(Box::new(store.clone()), settings, 1, START).unwrap();
     let mut commands = VecDeque::from([offer(&["a"], ExecutorMode::Attached)]);
     commands.extend((0..1_000).map(|_| submit(job("a"))));
-    let mut words = VecDeque::new();
+    let mut messages = VecDeque::new();
     while !commands.is_empty() {
-        let told = run_batch(&mut driver, START, &mut commands).unwrap();
-        words.extend(told.notices.into_iter().filter_map(|notice| match notice {
+        let committed = run_batch(&mut driver, START, &mut commands).unwrap();
+        messages.extend(committed.notices.into_iter().filter_map(|notice| match notice {
             Notice::Offer(offer) => Some(Command::Finish(offer.fence, Outcome::Succeeded(None))),
             _ => None,
         }));
     }
-    assert_eq!(words.len(), 1_000);
+    assert_eq!(messages.len(), 1_000);
 
     // Every timeout has passed, and every result waits: too many for one batch.
     let late = Now { mono: START.mono + Span::hours(1), wall: START.wall };
     let mut batches = 0;
-    while !words.is_empty() {
-        let told = run_batch(&mut driver, late, &mut words).unwrap();
-        assert!(told.replies.iter().all(|reply| *reply == Reply::Done), "none was given up");
+    while !messages.is_empty() {
+        let committed = run_batch(&mut driver, late, &mut messages).unwrap();
+        assert!(committed.replies.iter().all(|reply| *reply == Reply::Done), "none was given up");
         batches += 1;
     }
     assert!(batches > 1);
@@ -218,20 +219,20 @@ fn a_rejected_row_costs_its_own_command_only() {
         Command::Admin(AdminCommand::StorageLow(true)),
         submit(job("a")),
     ]);
-    let told = run_batch(&mut driver, START, &mut commands).unwrap();
-    let Reply::Submitted(admitted) = &told.replies[0] else { panic!("{told:?}") };
+    let committed = run_batch(&mut driver, START, &mut commands).unwrap();
+    let Reply::Submitted(admitted) = &committed.replies[0] else { panic!("{committed:?}") };
     assert_eq!(driver.engine().state_of(admitted.job), Some(JobState::Running));
-    assert!(matches!(&told.replies[1], Reply::Rejected(_)));
-    assert_eq!(told.replies[2], Reply::Done);
-    assert!(matches!(&told.replies[3], Reply::Rejected(_)), "storage is low by then");
-    assert_eq!(told.notices.len(), 1, "the offer is told once: {told:?}");
-    let numbers: Vec<u64> = told.events.iter().map(|event| event.number).collect();
+    assert!(matches!(&committed.replies[1], Reply::Rejected(_)));
+    assert_eq!(committed.replies[2], Reply::Done);
+    assert!(matches!(&committed.replies[3], Reply::Rejected(_)), "storage is low by then");
+    assert_eq!(committed.notices.len(), 1, "the offer is published once: {committed:?}");
+    let numbers: Vec<u64> = committed.events.iter().map(|event| event.number).collect();
     assert_eq!(numbers, [1, 2], "the numbers have no hole");
     driver.engine().check_invariants().unwrap();
     // What the engine knew and no row holds is still known.
     store.reject_kind("a");
-    let told = run_batch(&mut driver, START, &mut VecDeque::from([submit(job("b"))])).unwrap();
-    assert!(matches!(&told.replies[0], Reply::Rejected(_)), "storage is still low");
+    let committed = run_batch(&mut driver, START, &mut VecDeque::from([submit(job("b"))])).unwrap();
+    assert!(matches!(&committed.replies[0], Reply::Rejected(_)), "storage is still low");
 }
 
 #[test]
@@ -239,12 +240,12 @@ fn a_result_that_the_store_rejects_fails_its_attempt() {
     let store = TestStore::default();
     let mut driver = driver(&store);
     let mut commands = VecDeque::from([offer(&["a"], ExecutorMode::Attached), submit(job("a"))]);
-    let told = run_batch(&mut driver, START, &mut commands).unwrap();
-    let Notice::Offer(offered) = &told.notices[0] else { panic!("{told:?}") };
+    let committed = run_batch(&mut driver, START, &mut commands).unwrap();
+    let Notice::Offer(offered) = &committed.notices[0] else { panic!("{committed:?}") };
     store.reject_results(true);
     let finish = Command::Finish(offered.fence, Outcome::Succeeded(Some(b"bad".as_slice().into())));
-    let told = run_batch(&mut driver, START, &mut VecDeque::from([finish])).unwrap();
-    assert_eq!(told.replies, [Reply::Done]);
+    let committed = run_batch(&mut driver, START, &mut VecDeque::from([finish])).unwrap();
+    assert_eq!(committed.replies, [Reply::Done]);
     let reader = driver.reader();
     let end = reader.job(offered.fence.job).unwrap().unwrap().end.unwrap();
     assert_eq!(end.error.unwrap().code, Name::fixed("result_rejected"));

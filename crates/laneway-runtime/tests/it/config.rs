@@ -1,14 +1,11 @@
-//! Configurations as users write them: files, environment, flags; what comes out, and what is said about mistakes.
+//! Configurations as users write them: files, environment, flags; the result, and the problems.
 
 use std::path::PathBuf;
 
 use expect_test::{Expect, expect};
-use laneway_core::{
-    Backoff, Dispatch, Jitter, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings, Settings,
-    ShutdownPolicy, Span,
-};
+use laneway_core::{Backoff, Jitter, LaneOrder, LaneSettings, Name, Settings, ShutdownPolicy, Span};
 use laneway_runtime::config::{
-    Config, ConfigErrorKind, ConfigErrors, DEFAULTS, Layers, LogFormat, Overrides, Secret, changed_keys,
+    Config, ConfigErrorKind, ConfigErrors, Layers, LogFormat, Overrides, Schema, Secret, changed_keys,
     format_size, format_span, parse_size, parse_span, preview,
 };
 use serde_json::json;
@@ -43,7 +40,7 @@ impl Given {
     }
 
     fn layers(&self) -> Result<Layers, ConfigErrors> {
-        Layers::read(Some(&self.path()), self.environment.clone(), self.flags.clone())
+        Layers::read(&Schema::native(), Some(&self.path()), self.environment.clone(), self.flags.clone())
     }
 
     fn config(&self) -> Config {
@@ -52,7 +49,7 @@ impl Given {
             .unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    /// What is said about the mistakes in it, without the directory.
+    /// The text of every problem, without the directory.
     fn problems(&self, expected: Expect) {
         let errors =
             self.layers().and_then(|layers| layers.resolve(&Overrides::none())).expect_err("mistakes");
@@ -69,42 +66,12 @@ fn builtin_settings() -> Settings {
     let lanes = [("main", 30), ("subagent", 50), ("team", 100), ("cron", 30)].map(|(name, running_max)| {
         (Name::fixed(name), LaneSettings { running_max, ..LaneSettings::default() })
     });
-    let mut settings = Settings { lanes: lanes.into(), ..Settings::default() };
-    let pinchtab = LaneSettings {
-        queued_max: 1_000,
-        queued_per_agent_max: 100,
-        running_max: 20,
-        running_per_agent_max: 10,
-        aging_step: None,
-        retention: Span::mins(5),
-        ..LaneSettings::default()
-    };
-    let synthia = |aging_step, dispatch, on_lease_lost| LaneSettings {
-        order: LaneOrder::Priority,
-        aging_step,
-        retention: Span::hours(30 * 24),
-        pull: PullSettings {
-            dispatch,
-            lease: Some(Span::secs(60)),
-            on_lease_lost,
-            ..PullSettings::default()
-        },
-        ..LaneSettings::default()
-    };
-    let intents = synthia(Some(Span::secs(30)), Dispatch::Reserve, LostPolicy::Requeue);
-    let astraflow =
-        LaneSettings { running_max: 1_000, running_per_agent_max: 1_000, ..LaneSettings::default() };
-    settings.lanes.insert(Name::fixed("synthia"), intents);
-    settings.lanes.insert(Name::fixed("synthia_jobs"), synthia(None, Dispatch::Claim, LostPolicy::Fail));
-    settings.lanes.insert(Name::fixed("astraflow"), astraflow);
-    settings.lanes.insert(Name::fixed("pinchtab"), pinchtab);
-    settings.shown_once_used.extend(["astraflow", "pinchtab", "synthia", "synthia_jobs"].map(Name::fixed));
-    settings
+    Settings { lanes: lanes.into(), ..Settings::default() }
 }
 
 #[test]
 fn the_reference_says_what_the_engine_defaults_to() {
-    let config = Config::builtin();
+    let config = Config::builtin(&Schema::native());
     assert_eq!(config.settings(), &builtin_settings());
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:7717");
     assert_eq!(config.server.body_max, 1 << 20);
@@ -116,7 +83,9 @@ fn the_reference_says_what_the_engine_defaults_to() {
 #[test]
 fn every_example_of_the_reference_is_valid() {
     // An example is a commented line that is a key or a section; sentences are not TOML.
-    let examples: Vec<&str> = DEFAULTS
+    let schema = Schema::native();
+    let examples: Vec<&str> = schema
+        .defaults()
         .lines()
         .map(|line| match line.strip_prefix("# ") {
             Some(rest) if rest.parse::<Table>().is_ok_and(|table| !table.is_empty()) => rest,
@@ -135,13 +104,12 @@ fn every_example_of_the_reference_is_valid() {
     assert_eq!(config.settings().tenants[&Name::fixed("acme")].running_max, 100);
     assert_eq!(config.settings().agents[&Name::fixed("planner")].weight, 3);
     assert_eq!(config.settings().keys[&Name::fixed("profile")], 1);
-    assert_eq!(config.instances[&Name::fixed("desk")].tabs, ["tab-1"]);
 }
 
 #[test]
 fn every_key_of_the_reference_has_its_sentence() {
     let mut before = "";
-    for line in DEFAULTS.lines() {
+    for line in Schema::native().defaults().lines() {
         let is_key = line
             .split_once(" = ")
             .is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
@@ -192,54 +160,8 @@ fn a_new_lane_starts_from_the_reference_not_from_main() {
     assert_eq!(bulk, &LaneSettings { order: LaneOrder::Priority, ..LaneSettings::default() });
 }
 
-fn lane_max(given: &Given, lane: &'static str) -> u32 {
-    given.config().settings().lanes[&Name::fixed(lane)].running_max
-}
-
 #[test]
-fn lanes_of_a_gateway_take_their_short_variables() {
-    let given = Given::file("[lanes.main]\nrunning_max = 7\n")
-        .variable("LANEWAY_LANE_MAIN", "31")
-        .variable("GOCLAW_LANE_MAIN", "99")
-        .variable("GOCLAW_LANE_SUBAGENT", " 51 ")
-        .variable("GOCLAW_LANE_DELEGATE", "101")
-        .variable("LANEWAY_LANE_CRON", "32")
-        .variable("LANEWAY_LANES__CRON__RUNNING_MAX", "33");
-    let limits = ["main", "subagent", "team", "cron"].map(|lane| lane_max(&given, lane));
-    assert_eq!(
-        limits,
-        [31, 51, 101, 33],
-        "ours before theirs, the key's own name before both, all before the file"
-    );
-    assert_eq!(given.layers().unwrap().warnings(), [""; 0]);
-    let dump = given.config().dump();
-    assert!(dump.contains("running_max = 101 # from environment GOCLAW_LANE_DELEGATE"), "{dump}");
-    let team = given.variable("GOCLAW_LANE_TEAM", "102");
-    assert_eq!(lane_max(&team, "team"), 102);
-    assert_eq!(lane_max(&team.flags("[lanes.team]\nrunning_max = 9\n"), "team"), 9);
-}
-
-#[test]
-fn lane_variables_that_cannot_be_are_ignored_with_a_warning() {
-    let given = Given::file("")
-        .variable("LANEWAY_LANE_MAIN", "many")
-        .variable("GOCLAW_LANE_MAIN", "12")
-        .variable("LANEWAY_LANE_SUBAGENT", "0")
-        .variable("LANEWAY_LANE_TEAM", "-4")
-        .variable("LANEWAY_LANE_CRON", "99999999999");
-    let limits = ["main", "subagent", "team", "cron"].map(|lane| lane_max(&given, lane));
-    assert_eq!(limits, [12, 50, 100, 30]);
-    let warnings = given.layers().unwrap().warnings().join("\n");
-    expect![[r#"
-        environment LANEWAY_LANE_MAIN is "many" and is ignored; write a whole number from 1 to 1000000
-        environment LANEWAY_LANE_SUBAGENT is "0" and is ignored; write a whole number from 1 to 1000000
-        environment LANEWAY_LANE_TEAM is "-4" and is ignored; write a whole number from 1 to 1000000
-        environment LANEWAY_LANE_CRON is "99999999999" and is ignored; write a whole number from 1 to 1000000"#]]
-    .assert_eq(&warnings);
-}
-
-#[test]
-fn schedules_can_be_told_not_to_try_again() {
+fn schedules_can_have_no_retries() {
     let config =
         Given::file("[schedules]\nzone = \"America/Toronto\"\n[schedules.retry]\nretries_max = 0\n").config();
     let schedules = &config.settings().schedules;
@@ -248,7 +170,7 @@ fn schedules_can_be_told_not_to_try_again() {
 }
 
 #[test]
-fn words_and_units_mean_what_they_say() {
+fn names_and_units_are_parsed() {
     let config = Given::file(
         "[limits]\nqueue_timeout = \"1h30m\"\nstorage_low = \"2GiB\"\n[log]\nformat = \"json\"\n\
          [retry]\nretries_max = 0\nbackoff = { base = \"200ms\", factor = 1, max = \"5s\", jitter = \"10%\" }\n\
@@ -274,11 +196,11 @@ fn words_and_units_mean_what_they_say() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_with_place_and_remedy() {
+fn all_mistakes_are_reported_at_once_with_place_and_remedy() {
     Given::file(
         "[server]\nlisten = \"localhost\"\nbody_max = 1000\n\n[limts]\nlease = \"30s\"\n\n\
          [lanes.main]\nruning_max = 3\nrunning_max = 0\norder = \"random\"\naging_step = 60\n\n\
-         [lanes.\"two words\"]\n\n[retry]\nbackoff = \"fast\"\n\n[kinds.a]\ntarget = \"ftp://x/\"\ntimeout = \"soon\"\n",
+         [lanes.\"two parts\"]\n\n[retry]\nbackoff = \"fast\"\n\n[kinds.a]\ntarget = \"ftp://x/\"\ntimeout = \"soon\"\n",
     )
     .variable("LANEWAY_LIMITS__QUEUED_MAX", "-1")
     .variable("LANEWAY_LOG__FORMATT", "json")
@@ -288,7 +210,7 @@ fn all_mistakes_are_told_at_once_with_place_and_remedy() {
         environment LANEWAY_LOG__FORMATT: log.formatt: unknown key; did you mean `format`?
         environment LANEWAY_LIMITS__QUEUED_MAX: limits.queued_max: is -1; write a whole number from 0 to 10000000
         laneway.toml:17: retry.backoff: is "fast"; write "standard" or "cron"
-        laneway.toml:14: lanes."two words": is no name here; use letters, digits and . _ : - only
+        laneway.toml:14: lanes."two parts": is no name here; use letters, digits and . _ : - only
         laneway.toml:10: lanes.main.running_max: is 0; write a whole number from 1 to 1000000
         laneway.toml:11: lanes.main.order: is "random"; write "fair" or "priority"
         laneway.toml:12: lanes.main.aging_step: is 60; write a length of time from "1ms" to "3650d", such as "30s", "1h30m" or "500ms"
@@ -327,7 +249,7 @@ fn tls_needs_both_halves() {
 }
 
 #[test]
-fn files_that_are_not_toml_are_told_by_line() {
+fn files_that_are_not_toml_are_reported_by_line() {
     Given::file("[server]\nlisten = \n\n[log\nformat = \"json\"\n").problems(expect![[r#"
         laneway.toml:4: not TOML: unclosed table, expected `]`
         laneway.toml:2: not TOML: string values must be quoted, expected literal string
@@ -433,7 +355,8 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
     .variable("LANEWAY_KINDS__R__TARGET_TOKEN", "hunter2")
     .flags("[server]\nlisten = \"127.0.0.1:1\"\n");
     let layers = given.layers().unwrap();
-    let overrides = Overrides::none().patched(&json!({"lanes": {"main": {"paused": true}}})).unwrap();
+    let overrides =
+        Overrides::none().patched(&Schema::native(), &json!({"lanes": {"main": {"paused": true}}})).unwrap();
     let config = layers.resolve(&overrides).unwrap();
     let dump = config.dump().replace(&given.path().display().to_string(), "laneway.toml");
     for (what, text) in
@@ -456,7 +379,7 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
 
 #[test]
 fn the_json_tree_has_the_shape_of_the_file() {
-    let json = Config::builtin().to_json();
+    let json = Config::builtin(&Schema::native()).to_json();
     assert_eq!(json["lanes"]["main"]["running_max"], 30);
     assert_eq!(json["retry"]["backoff"]["jitter"], "1s");
     assert_eq!(json["server"]["listen"], "127.0.0.1:7717");
@@ -468,8 +391,9 @@ fn stored_changes_lie_on_top_and_null_undoes_them() {
         .flags("[lanes.main]\nrunning_max = 20\n")
         .layers()
         .unwrap();
-    let stored =
-        Overrides::none().patched(&json!({"lanes": {"main": {"running_max": 30, "paused": true}}})).unwrap();
+    let stored = Overrides::none()
+        .patched(&Schema::native(), &json!({"lanes": {"main": {"running_max": 30, "paused": true}}}))
+        .unwrap();
     let read_back = Overrides::from_stored(&stored.to_stored()).unwrap();
     assert_eq!(read_back, stored);
     let config = layers.resolve(&read_back).unwrap();
@@ -482,7 +406,9 @@ fn stored_changes_lie_on_top_and_null_undoes_them() {
 
 #[test]
 fn an_empty_lane_in_a_change_is_a_lane() {
-    let config = preview(&Layers::builtin(), &Overrides::none(), &json!({"lanes": {"bulk": {}}})).unwrap();
+    let config =
+        preview(&Layers::builtin(&Schema::native()), &Overrides::none(), &json!({"lanes": {"bulk": {}}}))
+            .unwrap();
     assert_eq!(config.settings().lanes[&Name::fixed("bulk")], LaneSettings::default());
 }
 
@@ -533,7 +459,7 @@ fn calls_cannot_change_everything() {
         ),
         (json!([1]), ConfigErrorKind::Invalid, "is a JSON object"),
     ] {
-        let errors = preview(&Layers::builtin(), &Overrides::none(), &patch).unwrap_err();
+        let errors = preview(&Layers::builtin(&Schema::native()), &Overrides::none(), &patch).unwrap_err();
         assert_eq!(errors.kind(), kind, "{errors}");
         assert!(errors.to_string().contains(expected), "{errors}");
     }
@@ -541,7 +467,7 @@ fn calls_cannot_change_everything() {
 
 #[test]
 fn a_start_leaves_out_stored_changes_that_fit_no_longer() {
-    let layers = Layers::builtin();
+    let layers = Layers::builtin(&Schema::native());
     let stored = br#"{"lanes":{"main":{"running_max":5,"gone":1},"bulk":{"order":"chaos"}},"old":{"x":1}}"#
         .to_vec()
         .into();
@@ -562,7 +488,7 @@ fn a_start_leaves_out_stored_changes_that_fit_no_longer() {
 }
 
 #[test]
-fn differences_are_told_key_by_key_without_secrets() {
+fn differences_are_listed_key_by_key_without_secrets() {
     let with = |token: &str, max: u32| {
         Given::file(&format!(
             "[server]\nlisten = \"127.0.0.1:{max}\"\n[lanes.main]\nrunning_max = {max}\n\
@@ -628,81 +554,8 @@ fn lengths_of_time_and_sizes() {
 }
 
 #[test]
-fn a_dialects_own_names_are_keys_of_its_lane_in_every_layer() {
-    let lane = |config: &Config| config.settings().lanes[&Name::fixed("pinchtab")].clone();
-    let given = Given::file(
-        "[dialects.pinchtab]\nmax_queue_size = 7\nmax_inflight = 3\nmax_per_agent = 0\nresult_ttl = \"2m\"\n",
-    )
-    .variable("LANEWAY_LANES__PINCHTAB__RUNNING_MAX", "4")
-    .flags("[dialects.pinchtab]\nmax_per_agent_inflight = 2\n");
-    let now = lane(&given.config());
-    assert_eq!((now.queued_max, now.running_max, now.running_per_agent_max), (7, 4, 2));
-    assert_eq!(
-        (now.queued_per_agent_max, now.retention),
-        (100, Span::mins(2)),
-        "zero leaves a value as it is"
-    );
-    assert_eq!((now.order, now.aging_step), (LaneOrder::Fair, None));
-
-    let layers = given.layers().unwrap();
-    let patch = json!({"dialects": {"pinchtab": {"max_queue_size": 9, "max_inflight": 0}}});
-    let changed = preview(&layers, &Overrides::none(), &patch).unwrap();
-    assert_eq!((lane(&changed).queued_max, lane(&changed).running_max), (9, 4));
-    let overrides = Overrides::none().patched(&patch).unwrap();
-    let again = preview(&layers, &overrides, &json!({"lanes": {"pinchtab": {"queued_max": 11}}})).unwrap();
-    assert_eq!(lane(&again).queued_max, 11, "both names are one key");
-}
-
-#[test]
-fn mistakes_in_dialects_and_instances_are_named() {
-    Given::file(
-        "[dialects.pinchtab]\nmax_queue_size = 5\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n\
-         [dialects.elsewhere]\nenabled = true\n[lanes.pinchtab]\nqueued_max = 6\n",
-    )
-    .problems(expect![[r#"
-        laneway.toml:2: dialects.pinchtab.max_queue_size: is the same as lanes.pinchtab.queued_max, which says 6; remove one of them
-        laneway.toml:3: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
-        laneway.toml:4: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
-        laneway.toml:5: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:6: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow
-    "#]]);
-    Given::file(
-        "[dialects.pinchtab]\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n[dialects.elsewhere]\nenabled = true\n\
-         [instances.a]\n[instances.b]\nurl = \"http://x/\"\nport = 1\n[instances.c]\nurl = \"x\"\ntabs = [\"\"]\n",
-    )
-    .problems(expect![[r#"
-        laneway.toml:2: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
-        laneway.toml:3: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
-        laneway.toml:4: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:5: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow
-        laneway.toml:7: instances.a.url: is missing; write `url`, or `port` for an instance on this machine
-        laneway.toml:10: instances.b.port: stands beside `url`; write one of them
-        laneway.toml:13: instances.c.tabs: holds an id that is empty or longer than 256 bytes
-        laneway.toml:12: instances.c.url: is no URL (relative URL without a base); write one such as "http://127.0.0.1:9000/path"
-    "#]]);
-}
-
-#[test]
-fn defect_18_zero_is_the_default_of_every_number_of_pinchtab() {
-    let given = Given::file(
-        "[dialects.pinchtab]\nmax_queue_size = 0\nmax_per_agent = 0\nmax_inflight = 0\nmax_per_agent_inflight = 0\n\
-         result_ttl = \"0s\"\nworker_count = 0\nmax_batch_size = 0\n",
-    )
-    .variable("LANEWAY_DIALECTS__PINCHTAB__MAX_INFLIGHT", "0");
-    let config = given.config();
-    let lane = &config.settings().lanes[&Name::fixed("pinchtab")];
-    assert_eq!((lane.queued_max, lane.queued_per_agent_max), (1_000, 100));
-    assert_eq!((lane.running_max, lane.running_per_agent_max, lane.retention), (20, 10, Span::mins(5)));
-    let pinchtab = &config.dialects.pinchtab;
-    assert_eq!((pinchtab.worker_count, pinchtab.max_batch_size), (4, 50));
-    let patch = json!({"dialects": {"pinchtab": {"result_ttl": "0s", "worker_count": 0}}});
-    let changed = preview(&given.layers().unwrap(), &Overrides::none(), &patch).unwrap();
-    assert_eq!(changed.settings().lanes[&Name::fixed("pinchtab")].retention, Span::mins(5));
-}
-
-#[test]
 fn defect_17_what_a_chat_asks_of_its_session_is_a_setting() {
-    let chat = Config::builtin().settings().chat;
+    let chat = Config::builtin(&Schema::native()).settings().chat;
     assert_eq!(chat, laneway_core::job::session::ChatSettings::default(), "as the library has it");
     let given = Given::file("[chat]\nmode = \"interrupt\"\ncap = 0\ndrop = \"new\"\ndebounce = \"0s\"\n");
     let chat = given.config().settings().chat;

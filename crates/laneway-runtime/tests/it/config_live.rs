@@ -7,7 +7,7 @@ use std::time::Duration;
 use laneway_core::engine::{Hold, Stats};
 use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{Bytes, JobSpec, Name, Origin, Settings, Submission};
-use laneway_runtime::config::{Config, ConfigErrorKind, Layers, Overrides};
+use laneway_runtime::config::{Config, ConfigErrorKind, Layers, Overrides, Schema};
 use laneway_runtime::executors::http::Forwarding;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::storage_probe::StorageProbe;
@@ -31,7 +31,8 @@ impl World {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("laneway.toml"), file).expect("a file");
         let layers =
-            Layers::read(Some(&dir.path().join("laneway.toml")), [], toml::Table::new()).expect("readable");
+            Layers::read(&Schema::native(), Some(&dir.path().join("laneway.toml")), [], toml::Table::new())
+                .expect("readable");
         let (config, overrides, left_out) = layers.resolve_stored(None).expect("valid");
         assert_eq!(left_out, []);
         let store = Box::new(MemoryStore::new());
@@ -43,7 +44,7 @@ impl World {
 
     /// The same scheduler with the configuration of another file.
     fn live_of(&self, file: &Path) -> LiveConfig {
-        let layers = Layers::read(Some(file), [], toml::Table::new()).expect("readable");
+        let layers = Layers::read(&Schema::native(), Some(file), [], toml::Table::new()).expect("readable");
         let config = layers.resolve(&Overrides::none()).expect("valid");
         LiveConfig::new(layers, Overrides::none(), config, self.scheduler.clone())
     }
@@ -74,7 +75,7 @@ impl World {
         self.scheduler.stats(None).await.expect("runs")
     }
 
-    /// The kinds that somebody runs.
+    /// The kinds that are offered.
     async fn offered(&self) -> Vec<Name> {
         let offers = self.scheduler.offers().await.expect("runs");
         offers.into_iter().flat_map(|offer| offer.kinds).collect()
@@ -129,7 +130,7 @@ async fn changes_survive_a_restart() {
     let open = || SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
     let boot = || {
         let mut store = open();
-        let layers = Layers::builtin();
+        let layers = Layers::builtin(&Schema::native());
         let stored = store.overrides().unwrap();
         let (config, overrides, _) = layers.resolve_stored(stored.as_ref()).unwrap();
         let options = Options::new(config.settings().clone());
@@ -170,9 +171,9 @@ async fn a_bad_call_changes_nothing() {
     assert_eq!(world.settings().await.lanes.len(), builtin_lanes());
 }
 
-/// How many lanes are there before anybody makes one.
+/// The number of built-in lanes.
 fn builtin_lanes() -> usize {
-    Config::builtin().settings().lanes.len()
+    Config::builtin(&Schema::native()).settings().lanes.len()
 }
 
 #[tokio::test]
@@ -215,7 +216,7 @@ async fn a_caller_that_goes_away_leaves_no_half_change() {
 async fn a_lane_can_be_removed_only_when_empty_and_only_known_from_calls() {
     let world = World::start("[lanes.fixed]\n");
     world.patch(json!({"lanes": {"bulk": {"running_max": 2}}})).await.unwrap();
-    let job = world.submit("nobody", "bulk").await;
+    let job = world.submit("unserved", "bulk").await;
     assert_eq!(world.stats().await.queued, 1);
 
     let errors = world.patch(json!({"lanes": {"bulk": null}})).await.unwrap_err();
@@ -261,7 +262,7 @@ async fn a_reload_names_what_calls_keep_from_holding() {
     assert_eq!(shadowed, ["lanes.main.running_max: 10 -> 12"]);
     assert!(done.changed.iter().all(|change| change.key.to_string() == "lanes.main.queued_max"));
     assert_eq!(world.running_max().await, [30, 30]);
-    assert!(world.live.reload().await.unwrap().shadowed.is_empty(), "told once");
+    assert!(world.live.reload().await.unwrap().shadowed.is_empty(), "listed once");
 }
 
 #[tokio::test]
@@ -281,7 +282,7 @@ async fn a_bad_file_keeps_the_old_values() {
     assert_eq!(world.live.reload().await.unwrap_err().kind(), ConfigErrorKind::Unreadable);
     assert_eq!(world.running_max().await, [10, 10]);
 
-    world.submit("nobody", "bulk").await;
+    world.submit("unserved", "bulk").await;
     world.write("[lanes.main]\nrunning_max = 12\n");
     assert_eq!(world.live.reload().await.unwrap_err().kind(), ConfigErrorKind::Conflict);
     assert_eq!(world.running_max().await, [10, 10]);
@@ -344,7 +345,7 @@ async fn a_change_between_start_and_watch_is_not_missed() {
 
 #[tokio::test]
 async fn without_a_file_there_is_nothing_to_watch() {
-    let layers = Layers::builtin();
+    let layers = Layers::builtin(&Schema::native());
     let config = layers.resolve(&Overrides::none()).unwrap();
     let options = Options::new(config.settings().clone());
     let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
@@ -419,7 +420,7 @@ async fn until(world: &World, holds: impl Fn(&Stats) -> bool) {
     .await;
 }
 
-/// Answers every call with its path, and tells path and job.
+/// Answers every call with its path, and sends path and job to the test.
 async fn serve_targets(seen: mpsc::Sender<String>) -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! The polite end: nothing lost, no attempt burnt.
+//! The graceful stop: no job is lost, and no attempt is counted.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use laneway_core::{Failure, JobState, Name, Outcome, RejectionCode, Span};
 use laneway_runtime::{Handlers, JobContext, Stopped};
 use tokio::sync::mpsc;
 
-use crate::house::{TestStore, job_once, start, submit};
+use crate::harness::{TestStore, job_once, start, submit};
 
 #[tokio::test]
 async fn a_drain_waits_for_what_runs_and_keeps_what_waits() {
@@ -170,7 +170,7 @@ async fn a_run_that_holds_its_thread_is_handed_back() {
 #[tokio::test]
 async fn a_lane_that_says_so_cancels_what_waits() {
     let store = TestStore::default();
-    let (scheduler, _running, _clock) = crate::house::start_with(&store, Handlers::new(), |options| {
+    let (scheduler, _running, _clock) = crate::harness::start_with(&store, Handlers::new(), |options| {
         let lane = laneway_core::LaneSettings {
             on_shutdown: laneway_core::ShutdownPolicy::Cancel,
             ..laneway_core::LaneSettings::default()
@@ -178,7 +178,7 @@ async fn a_lane_that_says_so_cancels_what_waits() {
         options.settings.lanes.insert(Name::fixed("brief"), lane);
     })
     .await;
-    let mut submission = job_once("nobody");
+    let mut submission = job_once("unserved");
     submission.spec.lane = Name::fixed("brief");
     let id = submit(&scheduler, submission).await;
     let waiting = tokio::spawn({

@@ -6,7 +6,7 @@ use laneway_runtime::{
     Frames, Handlers, Interest, Item, JobContext, Jobs, ReadError, Representation, Scheduler, Subscription,
 };
 
-use crate::house::{TestStore, job, start, start_with, submit};
+use crate::harness::{TestStore, job, start, start_with, submit};
 
 /// Waits for an event of this kind.
 pub async fn event_of_kind(events: &mut Subscription, kind: EventKind) -> Event {
@@ -177,7 +177,7 @@ async fn defect_10_an_event_is_encoded_once_for_all_readers() {
     }
     let (events, counts) = (latest - first, scheduler.events().listener_counts());
     assert_eq!((counts.encoded, counts.delivered), (events, 100 * events));
-    // Whoever comes late finds them, too.
+    // A listener that comes late finds them, too.
     let mut late = scheduler.events().listen(of_tenant("default"), Some(first));
     framed(&mut late, latest).await;
     assert_eq!(scheduler.events().listener_counts().encoded, events);
@@ -186,7 +186,7 @@ async fn defect_10_an_event_is_encoded_once_for_all_readers() {
 #[tokio::test]
 async fn defect_10_readers_of_another_tenant_sleep_on() {
     let (scheduler, _running, _clock) = start(&TestStore::default(), noop()).await;
-    let other = Interest::in_jobs(Some(Name::fixed("default")), Jobs::OfAgent(Name::fixed("nobody")));
+    let other = Interest::in_jobs(Some(Name::fixed("default")), Jobs::OfAgent(Name::fixed("unserved")));
     let of_other_job = Interest::in_jobs(None, Jobs::One(laneway_core::JobId(1)));
     let schedules = Interest { others: true, ..Interest::in_jobs(Some(Name::fixed("default")), Jobs::None) };
     let asleep = [of_tenant("b"), other, of_other_job, schedules];
@@ -201,7 +201,7 @@ async fn defect_10_readers_of_another_tenant_sleep_on() {
     for _ in 0..20 {
         run_job(&scheduler, "default").await;
     }
-    assert_eq!(scheduler.events().listener_counts(), Default::default(), "nobody woke up");
+    assert_eq!(scheduler.events().listener_counts(), Default::default(), "no listener woke up");
     run_job(&scheduler, "b").await;
     for reader in readers.into_iter().step_by(asleep.len()) {
         assert!(matches!(reader.await.unwrap(), Ok(Frames::Some(_))));
@@ -210,7 +210,7 @@ async fn defect_10_readers_of_another_tenant_sleep_on() {
 }
 
 #[tokio::test]
-async fn defect_10_a_reader_that_falls_behind_is_told_and_misses_nothing_when_it_comes_back() {
+async fn defect_10_a_reader_that_falls_behind_is_cut_off_and_misses_nothing_when_it_comes_back() {
     let store = TestStore::default();
     let (scheduler, _running, _clock) =
         start_with(&store, noop(), |options| options.events_len_max = 8).await;

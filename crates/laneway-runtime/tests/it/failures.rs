@@ -5,10 +5,10 @@ use laneway_runtime::{Fatal, Handlers, JobContext, ReadError, Stopped, WaitError
 use laneway_store::{Store, StoreError};
 use tokio::sync::mpsc;
 
-use crate::house::{START, TestStore, job, job_once, origin, start, submit};
+use crate::harness::{START, TestStore, job, job_once, origin, start, submit};
 
 #[tokio::test]
-async fn after_a_failed_commit_nothing_is_told_and_everybody_hears_that_it_is_over() {
+async fn after_a_failed_commit_nothing_is_published_and_every_caller_gets_an_error() {
     let store = TestStore::default();
     let (ran, mut has_run) = mpsc::channel(1);
     let handlers = Handlers::new().on("work", move |_: JobContext| {
@@ -19,7 +19,7 @@ async fn after_a_failed_commit_nothing_is_told_and_everybody_hears_that_it_is_ov
         }
     });
     let (scheduler, running, _clock) = start(&store, handlers).await;
-    let waiting_for = submit(&scheduler, job("nobody")).await;
+    let waiting_for = submit(&scheduler, job("unserved")).await;
     let waiter = tokio::spawn({
         let scheduler = scheduler.clone();
         async move { scheduler.wait(waiting_for).await }
@@ -47,7 +47,7 @@ async fn a_panic_in_the_loop_ends_it() {
     let (scheduler, running, _clock) = start(&store, Handlers::new()).await;
     store.on_next_commit(|| panic!("cannot be"));
     assert_eq!(scheduler.submit(job("work")).await, Err(Stopped));
-    let Err(Fatal::Panicked(text)) = running.ended().await else { panic!("the panic is told") };
+    let Err(Fatal::Panicked(text)) = running.ended().await else { panic!("the panic is reported") };
     assert_eq!(text, "cannot be");
     assert_eq!(scheduler.submit(job("work")).await, Err(Stopped));
 }
@@ -211,12 +211,12 @@ async fn an_attempt_that_is_canceled_in_the_turn_that_opened_it_never_runs() {
         async move { submit(&scheduler, job("other")).await }
     });
     has_entered.await.unwrap();
-    let (placed, canceled, released) = tokio::join!(
+    let (entry, canceled, released) = tokio::join!(
         scheduler.run_here(Name::fixed("here"), handlers, 1),
         scheduler.cancel(None, waits, origin()),
         async { drop(hold) },
     );
-    placed.unwrap();
+    entry.unwrap();
     let () = released;
     canceled.unwrap();
     committing.await.unwrap();

@@ -7,7 +7,7 @@ use laneway_core::{AttemptEnd, Failure, JobId, JobState, Name, Outcome, Reason, 
 use laneway_runtime::{Handlers, JobContext, Retried, WaitError};
 use tokio::sync::{Notify, mpsc};
 
-use crate::house::{TestStore, job, job_once, origin, start, submit};
+use crate::harness::{TestStore, job, job_once, origin, start, submit};
 
 #[tokio::test]
 async fn a_job_runs_with_its_payload_and_its_result_is_kept() {
@@ -28,7 +28,7 @@ async fn a_job_runs_with_its_payload_and_its_result_is_kept() {
 #[tokio::test]
 async fn a_job_that_waited_for_its_place_is_read_from_the_store() {
     let store = TestStore::default();
-    let (scheduler, _running, _clock) = crate::house::start_with(&store, Handlers::new(), |options| {
+    let (scheduler, _running, _clock) = crate::harness::start_with(&store, Handlers::new(), |options| {
         options.payload_cache_bytes = 0;
     })
     .await;
@@ -94,7 +94,7 @@ async fn a_result_over_the_bound_fails_for_good() {
 }
 
 #[tokio::test]
-async fn a_canceled_run_is_told_to_stop_and_frees_its_place_when_it_has() {
+async fn a_canceled_run_is_stopped_and_frees_its_slot_when_it_has_ended() {
     let (entered, mut has_entered) = mpsc::channel(1);
     let let_go = Arc::new(Notify::new());
     let may_go = Arc::clone(&let_go);
@@ -139,7 +139,7 @@ async fn an_attempt_over_its_timeout_is_stopped() {
         async move {
             entered.send(ctx.time_left()).await.unwrap();
             ctx.cancellation().cancelled().await;
-            Err::<(), _>(Failure::retryable("stopped", "told to"))
+            Err::<(), _>(Failure::retryable("stopped", "on request"))
         }
     });
     let (scheduler, _running, clock) = start(&TestStore::default(), handlers).await;
@@ -155,34 +155,34 @@ async fn an_attempt_over_its_timeout_is_stopped() {
 
 #[tokio::test]
 async fn a_handler_that_does_not_stop_is_dropped_when_its_grace_is_over() {
-    struct TellsDrop(mpsc::Sender<&'static str>);
-    impl Drop for TellsDrop {
+    struct ReportsDrop(mpsc::Sender<&'static str>);
+    impl Drop for ReportsDrop {
         fn drop(&mut self) {
             self.0.try_send("dropped").unwrap();
         }
     }
-    let (tell, mut told) = mpsc::channel(4);
+    let (sender, mut received) = mpsc::channel(4);
     let handlers = Handlers::new().on("deaf", move |ctx: JobContext| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
-            let _tells = TellsDrop(tell.clone());
-            tell.send("entered").await.unwrap();
+            let _reports = ReportsDrop(sender.clone());
+            sender.send("entered").await.unwrap();
             ctx.cancellation().cancelled().await;
-            tell.send("told").await.unwrap();
+            sender.send("canceled").await.unwrap();
             std::future::pending::<Outcome>().await
         }
     });
     let (scheduler, _running, clock) = start(&TestStore::default(), handlers).await;
     let mut submission = job_once("deaf");
-    submission.spec.deadline = Some(crate::house::START.wall + Span::secs(60));
+    submission.spec.deadline = Some(crate::harness::START.wall + Span::secs(60));
     let id = submit(&scheduler, submission).await;
-    assert_eq!(told.recv().await, Some("entered"));
+    assert_eq!(received.recv().await, Some("entered"));
     clock.advance(Span::secs(60));
-    assert_eq!(told.recv().await, Some("told"));
+    assert_eq!(received.recv().await, Some("canceled"));
     // The runner's own wait begins when its task is polled next, which is before this task goes on or right after.
     tokio::task::yield_now().await;
     clock.advance(Span::secs(10));
-    assert_eq!(told.recv().await, Some("dropped"));
+    assert_eq!(received.recv().await, Some("dropped"));
     let end = scheduler.wait(id).await.unwrap().end.unwrap();
     assert_eq!((end.state, end.reason), (JobState::Failed, Reason::Expired));
 }
@@ -202,7 +202,7 @@ async fn an_ended_job_is_tried_again_by_hand_as_a_new_job() {
     assert_eq!(done.row.spec.retry_of, Some(first));
     assert_eq!(done.end.unwrap().result.as_deref(), Some(b"again".as_slice()));
 
-    let waiting = submit(&scheduler, job("nobody")).await;
+    let waiting = submit(&scheduler, job("unserved")).await;
     assert_eq!(scheduler.retry(None, waiting, origin()).await.unwrap(), Retried::Live(JobState::Queued));
     assert_eq!(scheduler.retry(None, JobId(7), origin()).await.unwrap(), Retried::NotFound);
     let other = Some(Name::fixed("other"));
@@ -254,27 +254,27 @@ async fn progress_is_heard_while_the_job_runs_and_forgotten_after() {
 /// A listener hears progress from the moment it listens, also what comes before it first waits.
 #[tokio::test]
 async fn progress_is_heard_from_the_moment_of_listening() {
-    let (go, said) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (may_go, has_said) = (Arc::clone(&go), Arc::clone(&said));
+    let (go, reported) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (may_go, has_reported) = (Arc::clone(&go), Arc::clone(&reported));
     let handlers = Handlers::new().on("steps", move |ctx: JobContext| {
-        let (may_go, has_said) = (Arc::clone(&may_go), Arc::clone(&has_said));
+        let (may_go, has_reported) = (Arc::clone(&may_go), Arc::clone(&has_reported));
         async move {
-            has_said.notify_one();
+            has_reported.notify_one();
             may_go.notified().await;
             ctx.progress(0.5, "half");
-            has_said.notify_one();
+            has_reported.notify_one();
             may_go.notified().await;
             Ok::<(), Failure>(())
         }
     });
     let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
     let id = submit(&scheduler, job("steps")).await;
-    said.notified().await;
+    reported.notified().await;
     // Answered after everything before it was published.
     scheduler.barrier().await.unwrap();
     let mut events = scheduler.events().subscribe(None);
     go.notify_one();
-    said.notified().await;
+    reported.notified().await;
     let first = tokio::time::timeout(std::time::Duration::from_secs(20), events.next()).await;
     let Ok(Ok(laneway_runtime::Item::Progress(progress))) = first else { panic!("{first:?}") };
     assert_eq!(progress.job, id);
@@ -283,7 +283,7 @@ async fn progress_is_heard_from_the_moment_of_listening() {
 }
 
 #[tokio::test]
-async fn a_kind_that_two_places_offer_is_rejected() {
+async fn a_kind_that_two_executors_offer_is_rejected() {
     let noop = || Handlers::new().on("noop", |_: JobContext| async { Ok::<(), Failure>(()) });
     let (scheduler, _running, _clock) = start(&TestStore::default(), noop()).await;
     let reply = scheduler.run_here(Name::fixed("there"), noop(), 1).await.unwrap();
@@ -292,27 +292,27 @@ async fn a_kind_that_two_places_offer_is_rejected() {
 
 #[tokio::test]
 async fn a_place_that_is_replaced_still_stops_what_it_runs() {
-    let (tell, mut told) = mpsc::channel(4);
+    let (sender, mut received) = mpsc::channel(4);
     let handlers = |version: &'static str| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         Handlers::new().on("work", move |ctx: JobContext| {
-            let tell = tell.clone();
+            let sender = sender.clone();
             async move {
-                tell.send(version).await.unwrap();
+                sender.send(version).await.unwrap();
                 ctx.cancellation().cancelled().await;
-                tell.send("stopped").await.unwrap();
+                sender.send("stopped").await.unwrap();
                 Outcome::Canceled
             }
         })
     };
     let (scheduler, _running, _clock) = start(&TestStore::default(), handlers("first")).await;
     let id = submit(&scheduler, job("work")).await;
-    assert_eq!(told.recv().await, Some("first"));
+    assert_eq!(received.recv().await, Some("first"));
     scheduler.run_here(Name::fixed("here"), handlers("second"), 8).await.unwrap();
     submit(&scheduler, job("work")).await;
-    assert_eq!(told.recv().await, Some("second"));
+    assert_eq!(received.recv().await, Some("second"));
     scheduler.cancel(None, id, origin()).await.unwrap();
-    assert_eq!(told.recv().await, Some("stopped"));
+    assert_eq!(received.recv().await, Some("stopped"));
 
     // An offer that the engine rejects changes nothing.
     let other = Handlers::new().on("other", |_: JobContext| async { Ok::<(), Failure>(()) });
@@ -321,7 +321,7 @@ async fn a_place_that_is_replaced_still_stops_what_it_runs() {
     let reply = scheduler.run_here(Name::fixed("here"), both, 8).await.unwrap();
     assert!(matches!(reply, Reply::Rejected(_)), "{reply:?}");
     submit(&scheduler, job("work")).await;
-    assert_eq!(told.recv().await, Some("second"));
+    assert_eq!(received.recv().await, Some("second"));
 }
 
 #[tokio::test]

@@ -10,13 +10,13 @@ use laneway_core::{
     Bytes, CapacityRequest, Claim, DenyReason, Dispatch, Holder, JobId, JobState, Name, Outcome, QuietState,
     Reason, Reply, Settings,
 };
-use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::config::{Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::probes::{HostSample, LoadProbe, LoadSource, ProcSource};
 use laneway_runtime::{Handlers, Options, Scheduler};
 use laneway_store::MemoryStore;
 
-use crate::house::{self, TestStore, job_once};
+use crate::harness::{self, TestStore, job_once};
 use crate::log_lines::Paper;
 
 /// Far longer than anything here takes; a test that waits for it has failed.
@@ -34,7 +34,7 @@ const IDLE: HostSample = HostSample {
     drops_per_second: None,
 };
 
-/// A machine that is as busy as the test says; `None`: nobody can say.
+/// A machine that is as busy as the test says; `None`: there is no reading.
 #[derive(Clone)]
 struct Dial(Arc<Mutex<Option<HostSample>>>);
 
@@ -53,7 +53,7 @@ impl LoadSource for Dial {
 /// A scheduler whose configuration can be looked at by a probe.
 fn world() -> (Scheduler, LiveConfig) {
     let flags = "[capacity]\nsample_every = \"100ms\"\nstale_after = \"1s\"\n".parse().unwrap();
-    let layers = Layers::read(None, [], flags).unwrap();
+    let layers = Layers::read(&Schema::native(), None, [], flags).unwrap();
     let config = layers.resolve(&Overrides::none()).unwrap();
     let options = Options::new(config.settings().clone());
     let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
@@ -63,7 +63,7 @@ fn world() -> (Scheduler, LiveConfig) {
 async fn submit_heavy(scheduler: &Scheduler, cost: u32) -> JobId {
     let mut submission = job_once("heavy");
     submission.spec.capacity = CapacityRequest { cost, ..CapacityRequest::default() };
-    house::submit(scheduler, submission).await
+    harness::submit(scheduler, submission).await
 }
 
 async fn until_busy(scheduler: &Scheduler, holds: impl Fn(u8) -> bool) {
@@ -94,8 +94,8 @@ async fn a_loaded_machine_closes_admission_and_a_calm_one_opens_it() {
     dial.set(Some(HostSample { cpu_percent: 100.0, memory_percent: 99.0, load_per_core: 9.0, ..IDLE }));
     until_busy(&scheduler, |busy| busy >= 9).await;
     let held = submit_heavy(&scheduler, 60).await;
-    let told = scheduler.explain(None, held).await.unwrap().unwrap();
-    assert!(matches!(told.holds[..], [Hold::NoUnits { cost: 60, .. }]), "{told:?}");
+    let explained = scheduler.explain(None, held).await.unwrap().unwrap();
+    assert!(matches!(explained.holds[..], [Hold::NoUnits { cost: 60, .. }]), "{explained:?}");
     assert_eq!(probe.latest().unwrap().quiet, QuietState::Panic);
 
     dial.set(Some(IDLE));
@@ -103,7 +103,7 @@ async fn a_loaded_machine_closes_admission_and_a_calm_one_opens_it() {
 
     dial.set(None);
     until_busy(&scheduler, |busy| busy == 8).await;
-    assert!(!scheduler.capacity().await.unwrap().fresh, "nobody can say how busy the machine is");
+    assert!(!scheduler.capacity().await.unwrap().fresh, "there is no reading of the machine");
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn defect_19_another_state_of_the_machine_is_no_line_for_everybody() {
 /// The same with the real machine and real work: a step of `scripts/test` of its own, because whatever else loads the machine
 /// is waited for, and a machine that is never calm cannot show what a burner changes.
 #[tokio::test]
-#[ignore = "needs a machine that nobody else loads; scripts/test load"]
+#[ignore = "needs a machine without other load; scripts/test load"]
 async fn a_real_burner_closes_admission_and_its_end_opens_it() {
     let (scheduler, live) = world();
     scheduler
@@ -151,10 +151,10 @@ async fn a_real_burner_closes_admission_and_its_end_opens_it() {
         .collect();
     until_capacity(&scheduler, |capacity| capacity.fresh && capacity.usable < calm).await;
     let held = submit_heavy(&scheduler, calm).await;
-    let told = scheduler.explain(None, held).await.unwrap().unwrap();
+    let explained = scheduler.explain(None, held).await.unwrap().unwrap();
     burn.store(false, std::sync::atomic::Ordering::Relaxed);
     burners.into_iter().for_each(|burner| burner.join().unwrap());
-    assert!(matches!(told.holds[..], [Hold::NoUnits { .. }]), "{told:?}");
+    assert!(matches!(explained.holds[..], [Hold::NoUnits { .. }]), "{explained:?}");
     let ended =
         tokio::time::timeout(LONG_PATIENCE, scheduler.wait(held)).await.expect("the machine calms down");
     assert_eq!(ended.unwrap().state(), JobState::Succeeded);
@@ -190,7 +190,7 @@ async fn start_claims(store: &TestStore) -> Scheduler {
     settings.lanes.get_mut("main").unwrap().pull.dispatch = Dispatch::Claim;
     settings.capacity.measured = false;
     let (scheduler, _running, _clock) =
-        house::start_with(store, Handlers::new(), |options| options.settings = settings).await;
+        harness::start_with(store, Handlers::new(), |options| options.settings = settings).await;
     scheduler
 }
 
@@ -220,20 +220,20 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
     assert_eq!(report("w2").await.unwrap(), Reply::NotYours);
     assert_eq!(report("w1").await.unwrap(), Reply::Done);
     assert_eq!(scheduler.progress(job).unwrap().fraction, 0.5);
-    let word = |worker: &'static str| LeaseMessage {
+    let message = |worker: &'static str| LeaseMessage {
         lease: grant.fence.attempt_id,
         tenant: None,
         worker: Some(Name::fixed(worker)),
         pid: None,
         update: LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..])))),
     };
-    assert_eq!(scheduler.lease_message(word("w2")).await.unwrap(), Reply::NotYours);
-    assert_eq!(scheduler.lease_message(word("w1")).await.unwrap(), Reply::Done);
+    assert_eq!(scheduler.lease_message(message("w2")).await.unwrap(), Reply::NotYours);
+    assert_eq!(scheduler.lease_message(message("w1")).await.unwrap(), Reply::Done);
     let end = patient(scheduler.wait(job)).await.unwrap().end.unwrap();
     assert_eq!((end.state, end.result.as_deref()), (JobState::Succeeded, Some(&b"42"[..])));
     assert_eq!(scheduler.capacity().await.unwrap().used, 0);
     assert_eq!(scheduler.decisions(None).await.unwrap().len(), 2);
-    assert_eq!(scheduler.progress(job), None, "what it said is forgotten");
+    assert_eq!(scheduler.progress(job), None, "its progress is forgotten");
 }
 
 #[tokio::test]
@@ -243,10 +243,10 @@ async fn a_result_that_the_store_rejects_fails_the_job_and_frees_its_units() {
     let job = submit_heavy(&scheduler, 40).await;
     let Reply::Granted(grant) = scheduler.claim(claim("w1")).await.unwrap() else { panic!("a job waits") };
     store.reject_results(true);
-    let said = LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..]))));
-    let word =
-        LeaseMessage { lease: grant.fence.attempt_id, tenant: None, worker: None, pid: None, update: said };
-    scheduler.lease_message(word).await.unwrap();
+    let update = LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..]))));
+    let message =
+        LeaseMessage { lease: grant.fence.attempt_id, tenant: None, worker: None, pid: None, update };
+    scheduler.lease_message(message).await.unwrap();
     let end = patient(scheduler.wait(job)).await.unwrap().end.unwrap();
     assert_eq!((end.state, end.reason), (JobState::Failed, Reason::Permanent));
     assert_eq!(scheduler.capacity().await.unwrap().used, 0);

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use laneway_core::{Callback, Failure, FiringStatus, JobId, Name, Reply, Span, Timing};
-use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::config::{JobsOf, Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::guard::SystemResolver;
 use laneway_runtime::webhooks::{Formats, Guard};
@@ -15,7 +15,7 @@ use serde_json::Value;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::house::{TestStore, job_once, origin, start, start_with, submit};
+use crate::harness::{TestStore, job_once, origin, start, start_with, submit};
 
 /// Everything that was written, by whatever test of this process.
 #[derive(Clone, Default)]
@@ -43,7 +43,7 @@ impl<'a> MakeWriter<'a> for Paper {
 static PAPER: LazyLock<Paper> = LazyLock::new(|| {
     let paper = Paper::default();
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(paper.clone()).finish();
-    tracing::subscriber::set_global_default(subscriber).expect("nobody else listens");
+    tracing::subscriber::set_global_default(subscriber).expect("this is the only subscriber");
     paper
 });
 
@@ -74,7 +74,7 @@ async fn every_step_of_a_job_is_one_line_with_its_fields() {
     scheduler.wait(done).await.unwrap();
     let failed = submit(&scheduler, job_once("fail")).await;
     scheduler.wait(failed).await.unwrap();
-    let canceled = submit(&scheduler, job_once("nobody")).await;
+    let canceled = submit(&scheduler, job_once("unserved")).await;
     scheduler.cancel(None, canceled, origin()).await.unwrap();
     assert_eq!(about(done), ["job submitted", "job dispatched", "job completed"]);
     assert_eq!(about(failed), ["job submitted", "job dispatched", "job failed"]);
@@ -113,7 +113,10 @@ async fn a_webhooks_outcome_is_one_line_without_secrets() {
     LazyLock::force(&PAPER);
     let handlers = Handlers::new().on("echo", async |_| Ok::<_, Failure>(()));
     let (scheduler, _running, _clock) = start(&TestStore::default(), handlers).await;
-    let config = Layers::read(None, [], toml::Table::new()).unwrap().resolve(&Overrides::none()).unwrap();
+    let config = Layers::read(&Schema::native(), None, [], toml::Table::new())
+        .unwrap()
+        .resolve(&Overrides::none())
+        .unwrap();
     let (_, configs) = tokio::sync::watch::channel(Arc::new(config));
     let guard = Guard::new(Arc::new(SystemResolver), &[]);
     let _webhooks = Webhooks::start_with(scheduler.clone(), configs, Formats::new(), guard).unwrap();
@@ -121,12 +124,12 @@ async fn a_webhooks_outcome_is_one_line_without_secrets() {
     let url = "https://user:pw@hooks.example/done?token=hush#part";
     submission.spec.callback = Some(Callback { url: url.into(), format: Name::fixed("unheard") });
     let job = submit(&scheduler, submission).await;
-    let told = async {
+    let tried = async {
         while scheduler.stats(None).await.unwrap().deliveries.tries == 0 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), tried).await.unwrap();
     let lines = lines();
     let line = lines
         .iter()
@@ -145,7 +148,7 @@ async fn a_reload_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("laneway.toml");
     std::fs::write(&file, "[lanes.reloaded]\nrunning_max = 3\n").unwrap();
-    let layers = Layers::read(Some(&file), [], toml::Table::new()).unwrap();
+    let layers = Layers::read(&Schema::native(), Some(&file), [], toml::Table::new()).unwrap();
     let config = layers.resolve(&Overrides::none()).unwrap();
     let options = Options::new(config.settings().clone());
     let (scheduler, _running) = Scheduler::start(Box::new(MemoryStore::new()), options).unwrap();
@@ -162,11 +165,12 @@ async fn defect_18_jobs_of_dialects_have_a_target_of_their_own() {
     LazyLock::force(&PAPER);
     let handlers = Handlers::new().on("tab_action", async |_| Ok::<_, Failure>(()));
     let (scheduler, _running, _clock) = start_with(&TestStore::default(), handlers, |options| {
-        options.settings.lanes.insert(Name::fixed("pinchtab"), Default::default());
+        options.settings.lanes.insert(Name::fixed("tabs"), Default::default());
+        options.dialect_jobs = job_log::DialectJobs::new([JobsOf { lane: "tabs", kind: None }]);
     })
     .await;
     let mut submission = job_once("tab_action");
-    submission.spec.lane = Name::fixed("pinchtab");
+    submission.spec.lane = Name::fixed("tabs");
     let job = submit(&scheduler, submission).await;
     scheduler.wait(job).await.unwrap();
     assert_eq!(about(job), ["job submitted", "job dispatched", "job completed"]);
@@ -201,7 +205,7 @@ async fn defect_17_a_schedule_whose_kind_is_not_offered_warns_once_and_says_what
 /// The systems whose dialects are spoken write these lines, so they are written here without any setting.
 #[test]
 fn defect_18_lines_of_dialects_are_on_by_default() {
-    let config = Layers::builtin().resolve(&Overrides::none()).unwrap();
+    let config = Layers::builtin(&Schema::native()).resolve(&Overrides::none()).unwrap();
     let filter: Targets = config.log.filter.parse().unwrap();
     assert!(filter.would_enable(job_log::DIALECTS_TARGET, &tracing::Level::INFO), "{}", config.log.filter);
     assert!(!filter.would_enable(job_log::TARGET, &tracing::Level::INFO), "native jobs write none");

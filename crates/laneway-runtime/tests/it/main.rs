@@ -8,7 +8,7 @@ mod config_live;
 mod drain;
 mod events;
 mod failures;
-mod house;
+mod harness;
 mod jobs;
 mod load;
 mod log_lines;

@@ -4,7 +4,7 @@ use laneway_core::command::DeliveryCommand;
 use laneway_core::{Callback, Command, Failure, JobId, JobState, Name, Reply, Settings, Span};
 use laneway_runtime::{Clock, Handlers, Running, Scheduler};
 
-use crate::house::{TestStore, job_once, origin, start_with, submit};
+use crate::harness::{TestStore, job_once, origin, start_with, submit};
 
 fn settings(retention: Span) -> Settings {
     let mut settings = Settings { queued_max: 3, ..Settings::default() };
@@ -66,9 +66,9 @@ async fn pt_r7_a_new_retention_holds_for_what_is_kept_already_and_disturbs_nothi
 async fn rejected_jobs_leave_by_the_same_time() {
     let (scheduler, _running, clock) = start(Span::mins(5)).await;
     for _ in 0..3 {
-        submit(&scheduler, job_once("nobody")).await;
+        submit(&scheduler, job_once("unserved")).await;
     }
-    let mut submission = job_once("nobody");
+    let mut submission = job_once("unserved");
     submission.record_rejection = true;
     let rejection = scheduler.submit(submission).await.unwrap().unwrap_err();
     let rejected = rejection.recorded.unwrap();
@@ -80,7 +80,7 @@ async fn rejected_jobs_leave_by_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_job_whose_news_is_still_owed_is_kept_until_it_is_told() {
+async fn a_job_whose_webhook_is_still_due_is_kept_until_it_is_sent() {
     let (scheduler, _running, clock) = start(Span::mins(5)).await;
     let mut submission = job_once("echo");
     submission.spec.callback =
@@ -89,12 +89,12 @@ async fn a_job_whose_news_is_still_owed_is_kept_until_it_is_told() {
     scheduler.wait(owing).await.unwrap();
     pass(&scheduler, &clock, Span::mins(20)).await;
     assert_eq!(state(&scheduler, owing).await, Some(JobState::Succeeded));
-    let mut news = scheduler.take_news().unwrap();
-    let told = news.recv().await.unwrap();
+    let mut deliveries = scheduler.take_deliveries().unwrap();
+    let delivery = deliveries.recv().await.unwrap();
     let outcome = laneway_core::TryOutcome::Answered(200);
     let command = Command::Delivery(DeliveryCommand::Tried {
-        seq: told.seq,
-        number: told.number,
+        seq: delivery.seq,
+        number: delivery.number,
         took: Span(1),
         outcome,
     });
@@ -104,7 +104,7 @@ async fn a_job_whose_news_is_still_owed_is_kept_until_it_is_told() {
 }
 
 #[tokio::test]
-async fn pt_m9_figures_that_were_taken_do_not_change_with_what_comes() {
+async fn pt_m9_statistics_that_were_taken_do_not_change_with_what_comes() {
     let (scheduler, _running, _clock) = start(Span::mins(5)).await;
     done(&scheduler).await;
     let taken = scheduler.stats(None).await.unwrap();

@@ -7,11 +7,11 @@ use laneway_core::{
     NextCall, NextCode, Outcome, Reason, Reply, RunId, RunSpec, RunState, RunSubmission, Span,
 };
 use laneway_runtime::store::RunFilter;
-use laneway_runtime::{Handlers, JobContext, Offered, Place, Retried, RunView, Scheduler};
+use laneway_runtime::{Executor, Handlers, JobContext, Offered, Retried, RunView, Scheduler};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::house::{TestStore, job_once, origin, start};
+use crate::harness::{TestStore, job_once, origin, start};
 
 /// A node of kind `kind`: `bindings` are (from, source, target).
 fn node(
@@ -170,7 +170,7 @@ async fn a_run_that_was_open_goes_on_after_a_restart() {
 async fn runs_are_listed_canceled_and_other_tenants_see_nothing_of_them() {
     let (scheduler, _running, _clock) = start(&TestStore::default(), Handlers::new()).await;
     let members =
-        || vec![node("a", "nobody", json!({}), &[], &[]), node("b", "nobody", json!({}), &["a"], &[])];
+        || vec![node("a", "unserved", json!({}), &[], &[]), node("b", "unserved", json!({}), &["a"], &[])];
     let first = scheduler.submit_run(run_of(members())).await.unwrap().unwrap();
     let second = scheduler.submit_run(run_of(members())).await.unwrap().unwrap();
     let other = Some(Name::fixed("other"));
@@ -188,7 +188,7 @@ async fn runs_are_listed_canceled_and_other_tenants_see_nothing_of_them() {
 async fn the_results_of_nodes_stay_as_long_as_their_run_is_open() {
     let store = TestStore::default();
     let (scheduler, _running, clock) = start(&store, echo()).await;
-    let members = vec![node("a", "echo", json!({}), &[], &[]), node("b", "nobody", json!({}), &["a"], &[])];
+    let members = vec![node("a", "echo", json!({}), &[], &[]), node("b", "unserved", json!({}), &["a"], &[])];
     let submitted = scheduler.submit_run(run_of(members)).await.unwrap().unwrap();
     scheduler.wait(submitted.jobs[0]).await.unwrap();
     let pass = async |span: Span| {
@@ -213,13 +213,13 @@ async fn the_results_of_nodes_stay_as_long_as_their_run_is_open() {
     assert_eq!(scheduler.read(move |reader| reader.job(job)).await.unwrap(), None);
 }
 
-/// A place elsewhere: the test plays its workers.
+/// A remote executor: the test plays its workers.
 struct Elsewhere {
     offers: mpsc::Sender<Offered>,
     answers: mpsc::Sender<(Fence, Name, NextAnswer)>,
 }
 
-impl Place for Elsewhere {
+impl Executor for Elsewhere {
     fn offer(&self, offered: Vec<Offered>) {
         offered.into_iter().for_each(|offered| self.offers.try_send(offered).unwrap());
     }
@@ -262,8 +262,8 @@ async fn a_middleware_elsewhere_calls_its_host_and_hears_the_answer() {
     assert_eq!(serde_json::from_slice::<Value>(&given).unwrap(), json!({"a": 1, "b": 2}));
     let result: Option<Bytes> = Some(b"7".as_slice().into());
     scheduler.finish(called.fence, Outcome::Succeeded(result.clone())).await.unwrap();
-    let told = (first.fence, Name::fixed("q1"), NextAnswer::Done(result.clone()));
-    assert_eq!(answered.recv().await.unwrap(), told);
+    let answer = (first.fence, Name::fixed("q1"), NextAnswer::Done(result.clone()));
+    assert_eq!(answered.recv().await.unwrap(), answer);
     assert_eq!(call().await.unwrap(), Reply::NextAnswered(NextAnswer::Done(result)));
     scheduler.finish(first.fence, Outcome::Succeeded(None)).await.unwrap();
     let view = look(&scheduler, submitted.run).await;

@@ -11,7 +11,7 @@ use laneway_store::FiringLogFilter;
 use tokio::sync::mpsc;
 
 use crate::events::event_of_kind;
-use crate::house::{START, TestStore, job_once, origin, start};
+use crate::harness::{START, TestStore, job_once, origin, start};
 
 pub fn spec(name: &'static str, kind: &str, timing: Timing) -> ScheduleSpec {
     let job = job_once(kind).spec;

@@ -1,4 +1,4 @@
-//! Sessions with real handlers: what runs together, what never overlaps, and what those who wait are told.
+//! Sessions with real handlers: jobs that run together, jobs that never overlap, and the answers to waiting callers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use laneway_core::{
 use laneway_runtime::{Handlers, JobContext, Retried, Scheduler};
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::house::{TestStore, job, job_once, origin, start, start_with, submit};
+use crate::harness::{TestStore, job, job_once, origin, start, start_with, submit};
 
 const CHAT: &str = "chat:42";
 
@@ -40,7 +40,7 @@ fn saying() -> Handlers {
     })
 }
 
-/// Runs until it is let go, whether it is told to stop or not, and says how many ever ran at once.
+/// Runs until it is let go, whether it is stopped or not, and says how many ever ran at once.
 struct Slow {
     entered: mpsc::Receiver<String>,
     let_go: watch::Sender<bool>,
@@ -88,23 +88,24 @@ async fn gc_d5_messages_within_the_window_are_one_run_in_the_order_they_came() {
     }
     assert_eq!(view(&scheduler).await.unwrap().buffered, 3);
     clock.advance(Span(800));
-    // Whoever waits for one of them gets the outcome of the run.
+    // A caller that waits for one of them gets the outcome of the job that ran.
     for job in &jobs {
         let done = scheduler.wait(*job).await.unwrap();
         assert_eq!((done.row.id, done.state()), (jobs[0], JobState::Succeeded));
         assert_eq!(done.end.unwrap().result.as_deref(), Some(b"one two three".as_slice()));
     }
-    let absorbed = jobs[1];
-    let stored = scheduler.read(move |reader| reader.job(absorbed)).await.unwrap().unwrap().end.unwrap();
+    let merged = jobs[1];
+    let stored = scheduler.read(move |reader| reader.job(merged)).await.unwrap().unwrap().end.unwrap();
     assert_eq!((stored.state, stored.reason), (JobState::Canceled, Reason::Merged));
     assert_eq!(stored.merged_into.unwrap().job, jobs[0]);
     assert_eq!(view(&scheduler).await, None, "a session without jobs is forgotten");
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_merged_message_is_told_when_the_run_fails() {
-    let handlers = Handlers::new()
-        .on("say", |_: JobContext| async { Err::<(), _>(Failure::permanent("no_model", "nobody answers")) });
+async fn a_caller_that_waits_for_a_merged_message_gets_the_failure_of_the_run() {
+    let handlers = Handlers::new().on("say", |_: JobContext| async {
+        Err::<(), _>(Failure::permanent("no_model", "no model answers"))
+    });
     let (scheduler, _running, clock) = start(&TestStore::default(), handlers).await;
     submit(&scheduler, message("one", debounced(100))).await;
     let second = submit(&scheduler, message("two", debounced(100))).await;
@@ -161,8 +162,8 @@ async fn a_failed_run_is_tried_again_with_every_payload() {
 async fn what_ran_as_one_is_tried_again_by_hand_as_one() {
     let handlers = Handlers::new().on("say", |ctx: JobContext| async move {
         let texts = ctx.payloads().map(|payload| String::from_utf8(payload.to_vec()).unwrap());
-        let said = texts.collect::<Vec<_>>().join(" ");
-        if ctx.row().spec.retry_of.is_some() { Ok(said) } else { Err(Failure::permanent("no_model", said)) }
+        let text = texts.collect::<Vec<_>>().join(" ");
+        if ctx.row().spec.retry_of.is_some() { Ok(text) } else { Err(Failure::permanent("no_model", text)) }
     });
     let (scheduler, _running, clock) = start(&TestStore::default(), handlers).await;
     let first = submit(&scheduler, message("one", debounced(100))).await;
@@ -185,7 +186,7 @@ async fn x12_an_interrupt_never_overlaps_a_run_that_is_slow_to_end() {
     assert_eq!(slow.entered.recv().await.unwrap(), "first");
     let interrupt = Session { mode: SessionMode::Interrupt, max_concurrent: 3, ..plain() };
     let second = submit(&scheduler, message("second", interrupt)).await;
-    // The first is over for whoever waits for it, and still runs.
+    // The first has ended for its waiting caller, and still runs.
     assert_eq!(reason_of(&scheduler, first).await, Reason::Interrupted);
     let shown = view(&scheduler).await.unwrap();
     assert_eq!((shown.running, shown.stopping, shown.waiting), (0, 1, 1));
@@ -235,9 +236,9 @@ async fn x14_x15_a_stop_of_everything_answers_everybody_who_waits() {
     let runs = submit(&scheduler, message("runs", plain())).await;
     slow.entered.recv().await.unwrap();
     let waits = submit(&scheduler, message("waits", plain())).await;
-    let gathers = submit(&scheduler, message("gathers", debounced(800))).await;
+    let collects = submit(&scheduler, message("collects", debounced(800))).await;
     let joined = submit(&scheduler, message("joined", debounced(800))).await;
-    let callers: Vec<_> = [runs, waits, gathers, joined]
+    let callers: Vec<_> = [runs, waits, collects, joined]
         .into_iter()
         .map(|job| {
             let scheduler = scheduler.clone();
@@ -245,7 +246,7 @@ async fn x14_x15_a_stop_of_everything_answers_everybody_who_waits() {
         })
         .collect();
     let stopped = stop(&scheduler, StopWhat::All).await;
-    assert_eq!((stopped.running, stopped.waiting), (vec![runs], vec![waits, gathers]));
+    assert_eq!((stopped.running, stopped.waiting), (vec![runs], vec![waits, collects]));
     for caller in callers {
         let reason = tokio::time::timeout(Duration::from_secs(20), caller).await.unwrap().unwrap();
         assert_eq!(reason, Reason::Stopped);
@@ -304,11 +305,11 @@ async fn gc_q8_x17_a_reset_hands_back_what_runs_and_burns_nothing() {
 async fn gc_q7_the_token_estimate_throttles_what_starts_and_stops_nothing() {
     let tokens = Arc::new(AtomicU64::new(50));
     let (handlers, mut slow) = slow();
-    let told = Arc::clone(&tokens);
+    let shared = Arc::clone(&tokens);
     let (scheduler, _running, _clock) = start_with(&TestStore::default(), handlers, |options| {
         options.token_estimate = Some(Arc::new(move |tenant: &Name, key: &Name| {
             assert_eq!((tenant.as_str(), key.as_str()), (DEFAULT_TENANT, CHAT));
-            Some((told.load(Ordering::SeqCst), 100))
+            Some((shared.load(Ordering::SeqCst), 100))
         }));
     })
     .await;
@@ -329,7 +330,7 @@ async fn gc_q7_the_token_estimate_throttles_what_starts_and_stops_nothing() {
 }
 
 #[tokio::test]
-async fn a_token_estimate_that_panics_hurts_nobody() {
+async fn a_token_estimate_that_panics_harms_no_job() {
     let (scheduler, _running, _clock) = start_with(&TestStore::default(), saying(), |options| {
         options.token_estimate = Some(Arc::new(|_: &Name, _: &Name| panic!("no database")));
     })

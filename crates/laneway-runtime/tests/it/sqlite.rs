@@ -8,7 +8,7 @@ use laneway_runtime::{Handlers, JobContext, Options, Running, Scheduler};
 use laneway_store::SqliteStore;
 use laneway_store::sqlite::SqliteOptions;
 
-use crate::house::{job, submit};
+use crate::harness::{job, submit};
 
 async fn start(dir: &Path) -> (Scheduler, Running) {
     let store = SqliteStore::open(dir, SqliteOptions::default()).unwrap();
@@ -30,7 +30,7 @@ async fn jobs_run_survive_a_drain_and_are_still_there() {
         let done = scheduler.wait(*id).await.unwrap();
         assert_eq!(done.end.unwrap().result.as_deref(), Some([n as u8].as_slice()));
     }
-    let waits = submit(&scheduler, job("nobody")).await;
+    let waits = submit(&scheduler, job("unserved")).await;
     scheduler.drain(Duration::from_secs(5)).await.unwrap();
     running.ended().await.unwrap();
     drop(scheduler);

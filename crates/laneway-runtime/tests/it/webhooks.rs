@@ -1,4 +1,4 @@
-//! News of ended jobs, from the end to the receiver's answer: over real sockets, on a manual clock.
+//! Webhooks, from the end of a job to the receiver's answer: over real sockets, on a manual clock.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use axum::body::Bytes as Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use laneway_core::{Callback, DeliveryRow, DeliveryState, JobId, Name, Reply, Span, Submission};
-use laneway_runtime::config::{Config, Layers, Overrides};
+use laneway_runtime::config::{Config, Layers, Overrides, Schema};
 use laneway_runtime::webhooks::guard::{Resolver, Resolving};
 use laneway_runtime::webhooks::sign::SigningKey;
 use laneway_runtime::webhooks::{CallbackFormat, Ended, Formats, Guard, NATIVE_FORMAT, Rendered};
@@ -18,13 +18,13 @@ use laneway_runtime::{Clock, Handlers, Running, Scheduler, Webhooks};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use crate::house::{START, TestStore, job_once, origin, start, submit};
+use crate::harness::{START, TestStore, job_once, origin, start, submit};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
 
-/// A receiver of webhooks that counts connections and answers as it is told.
+/// A receiver of webhooks that counts connections and answers as the test says.
 struct Receiver {
     address: SocketAddr,
     calls: mpsc::Receiver<Call>,
@@ -180,7 +180,7 @@ struct World {
 
 fn config(settings: &str) -> Arc<Config> {
     let flags: toml::Table = settings.parse().unwrap();
-    Arc::new(Layers::read(None, [], flags).unwrap().resolve(&Overrides::none()).unwrap())
+    Arc::new(Layers::read(&Schema::native(), None, [], flags).unwrap().resolve(&Overrides::none()).unwrap())
 }
 
 impl World {
@@ -203,7 +203,7 @@ impl World {
     }
 
     async fn submit(&self, kind: &str, url: &str) -> JobId {
-        submit(&self.scheduler, told(kind, url)).await
+        submit(&self.scheduler, with_callback(kind, url)).await
     }
 
     async fn delivery(&self, job: JobId) -> Option<DeliveryRow> {
@@ -221,7 +221,7 @@ impl World {
     }
 }
 
-fn told(kind: &str, url: &str) -> Submission {
+fn with_callback(kind: &str, url: &str) -> Submission {
     let mut submission = job_once(kind);
     submission.payload = b"hello".as_slice().into();
     submission.spec.callback = Some(Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) });
@@ -265,7 +265,7 @@ async fn pt_w1_a_delivery_has_its_body_and_headers_keeps_the_name_and_goes_to_th
     world.tried(1).await;
     let row = world.delivery(job).await.unwrap();
     assert_eq!((row.state, row.tries, row.last_status), (DeliveryState::Delivered, 1, Some(200)));
-    assert_eq!(home.0.load(Ordering::SeqCst), 1, "what was checked is what is called: nobody asks again");
+    assert_eq!(home.0.load(Ordering::SeqCst), 1, "what was checked is what is called: it is resolved once");
     let tries = world.scheduler.read(move |reader| reader.delivery_tries(row.seq)).await.unwrap();
     assert_eq!((tries.len(), tries[0].status, &tries[0].error), (1, Some(200), &None));
 }
@@ -276,7 +276,7 @@ async fn a_tenants_own_secret_goes_before_the_servers_and_without_one_nothing_is
     let world = World::start(trusting(), &format!("[tenants.acme]\nwebhook_secret = \"{OTHER}\"")).await;
     world.submit("echo", &receiver.url()).await;
     assert!(!receiver.next().await.headers.contains_key("webhook-signature"));
-    let mut submission = told("echo", &receiver.url());
+    let mut submission = with_callback("echo", &receiver.url());
     submission.spec.tenant = Name::fixed("acme");
     submit(&world.scheduler, submission).await;
     let call = receiver.next().await;
@@ -286,7 +286,7 @@ async fn a_tenants_own_secret_goes_before_the_servers_and_without_one_nothing_is
 }
 
 #[tokio::test]
-async fn pt_w2_pt_w11_a_job_without_a_callback_calls_nobody() {
+async fn pt_w2_pt_w11_a_job_without_a_callback_calls_no_receiver() {
     let receiver = Receiver::start().await;
     let world = World::start(trusting(), "").await;
     let job = submit(&world.scheduler, job_once("echo")).await;
@@ -315,10 +315,10 @@ async fn pt_w7_a_receiver_that_fails_is_called_again_with_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_never_answers_does_not_delay_the_news_of_another() {
+async fn a_receiver_that_never_answers_does_not_delay_the_webhooks_of_another() {
     let (slow, mut quick) = (Receiver::start().await, Receiver::start().await);
     slow.answer(&vec![Answer::Never; 8]);
-    // Longer than this test is patient: nobody's turn comes because a call was given up.
+    // Longer than the time limit of this test: no request is sent because another was given up.
     let world = World::start(trusting(), "[webhooks]\ntimeout = \"60s\"").await;
     // More than the engine hands out at once.
     let url = slow.url();
@@ -365,7 +365,7 @@ async fn pt_w9_a_receiver_that_never_answers_is_given_up_in_time_and_one_that_ne
 }
 
 #[tokio::test]
-async fn pt_w10_x2_every_end_is_told_once_a_cancel_of_a_running_job_too() {
+async fn pt_w10_x2_every_end_is_sent_once_a_cancel_of_a_running_job_too() {
     let mut receiver = Receiver::start().await;
     let world = World::start(trusting(), "").await;
     let job = world.submit("hang", &receiver.url()).await;
@@ -381,7 +381,7 @@ async fn pt_w10_x2_every_end_is_told_once_a_cancel_of_a_running_job_too() {
 }
 
 #[tokio::test]
-async fn what_the_guard_rejects_at_the_call_is_final_and_nobody_is_connected_to() {
+async fn what_the_guard_rejects_at_the_call_is_final_and_no_connection_is_made() {
     let receiver = Receiver::start().await;
     let port = receiver.address.port();
     let guard = Guard::new(Arc::new(Home::default()), &[]);
@@ -422,7 +422,7 @@ async fn a_name_that_is_bound_to_another_address_after_the_submit_is_not_called(
 }
 
 #[tokio::test]
-async fn news_that_was_owed_when_the_process_died_is_told_by_the_next_one() {
+async fn a_webhook_that_was_due_when_the_process_died_is_sent_by_the_next_one() {
     let mut receiver = Receiver::start().await;
     receiver.answer(&[Answer::Never]);
     let world = World::start(trusting(), "").await;
@@ -454,7 +454,7 @@ async fn a_delivery_is_sent_again_by_hand() {
 }
 
 #[tokio::test]
-async fn a_slow_host_holds_up_neither_jobs_nor_the_news_of_others() {
+async fn a_slow_host_delays_neither_jobs_nor_webhooks_to_others() {
     let mut slow = Receiver::start().await;
     slow.answer(&vec![Answer::Never; 16]);
     let mut quick = Receiver::start().await;
@@ -477,7 +477,7 @@ async fn a_format_that_is_not_known_or_breaks_fails_its_delivery_only() {
     let mut receiver = Receiver::start().await;
     let world = World::start(trusting(), "").await;
     for (number, format) in [(1, "broken"), (2, "unheard")] {
-        let mut submission = told("echo", &receiver.url());
+        let mut submission = with_callback("echo", &receiver.url());
         submission.spec.callback = Some(Callback { url: receiver.url().into(), format: Name::fixed(format) });
         let job = submit(&world.scheduler, submission).await;
         world.tried(number).await;

@@ -6,7 +6,7 @@ use laneway_core::command::WorkerCommand;
 use laneway_core::worker::{Register, WorkerMessage, WorkerReport};
 use laneway_core::{
     AttemptEnd, Change, ClosedAttempt, Command, Effects, Event, EventKind, Fence, JobState, Name, Notice,
-    OpenAttempt, Outcome, RejectionCode, Reply, Task, TasksKept,
+    OpenAttempt, Outcome, Reason, RejectionCode, Reply, Task, TasksKept,
 };
 
 use super::{Checker, Given};
@@ -118,9 +118,16 @@ impl Checker {
             // How far the numbers of its workflow run have come is not kept here.
             return None;
         }
-        let taken =
-            self.reference.workers.members.get(who).is_some_and(|member| member.recent.contains(&task));
-        Some(TaskAnswer { found: self.find_task(who, task), taken })
+        let recent = self.reference.workers.members.get(who).is_some_and(|member| member.recent.contains(&task));
+        let found = self.find_task(who, task);
+        // The server looks an attempt that it does not know up in the store.
+        let looked_up = matches!(found, TaskFound::Nothing | TaskFound::Others);
+        if looked_up && !recent && entry.is_some_and(|entry| entry.purgeable) {
+            // Retention may have deleted the job already.
+            return None;
+        }
+        let stored = looked_up && entry.is_some_and(|entry| ended_with_result(entry, who, task));
+        Some(TaskAnswer { found, taken: recent || stored })
     }
 
     fn find_task(&self, who: &WorkerKey, task: Task) -> TaskFound {
@@ -530,6 +537,23 @@ fn keeps(register: &Register, open: &OpenAttempt) -> bool {
         TasksKept::All => true,
         TasksKept::Listed(tasks) => register.boot.as_ref() == boot && (unheard || tasks.contains(&task)),
     }
+}
+
+/// True when the worker's attempt of this task ended with a result, by the rows of the job.
+fn ended_with_result(entry: &Entry, who: &WorkerKey, task: Task) -> bool {
+    if entry.row.spec.tenant != who.0 {
+        return false;
+    }
+    if let Some(end) = entry.end.as_ref().filter(|end| u64::from(end.attempts) == task.dispatch_seq) {
+        return end.state == JobState::Succeeded
+            || (end.state == JobState::Failed
+                && matches!(end.reason, Reason::Permanent | Reason::Exhausted));
+    }
+    entry.closed.iter().any(|closed| {
+        closed.open.dispatch_seq == task.dispatch_seq
+            && closed.open.holder.as_ref().is_some_and(|holder| holder.worker == who.1)
+            && matches!(closed.end, AttemptEnd::Succeeded | AttemptEnd::Failed)
+    })
 }
 
 fn answers(report: &WorkerReport, found: TaskFound, reply: &Reply) -> bool {

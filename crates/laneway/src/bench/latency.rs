@@ -81,13 +81,17 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
 
 /// The HTTP API in front of the scheduler, with default settings.
 async fn serve_api(scheduler: Scheduler) -> anyhow::Result<(SocketAddr, CancellationToken)> {
-    let (layers, overrides) = (Layers::builtin(), Overrides::none());
+    let (layers, overrides) = (Layers::builtin(laneway::config_schema()), Overrides::none());
     let config = layers.resolve(&overrides)?;
     let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
-    tokio::spawn(laneway_api::serve(listener, Api::new(scheduler, live)?, stop.clone()));
+    tokio::spawn(laneway_api::serve(
+        listener,
+        Api::new(scheduler, live, laneway_compat::agent_turn::is_allowed)?,
+        stop.clone(),
+    ));
     Ok((address, stop))
 }
 

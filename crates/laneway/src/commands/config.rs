@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Subcommand;
 use laneway_compat::pinchtab;
-use laneway_runtime::config::{Config, DEFAULTS, Layers, Overrides};
+use laneway_runtime::config::{Config, Layers, Overrides};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -78,9 +78,11 @@ pub async fn run(
             check(output, &flags.resolve(env)?)
         }
         Verb::Import { system: _, file, output: target } => import(output, file, target.as_deref()),
-        Verb::Dump { defaults: true, .. } if output.json => output.document(&Config::builtin().to_json()),
+        Verb::Dump { defaults: true, .. } if output.json => {
+            output.document(&Config::builtin(laneway::config_schema()).to_json())
+        }
         Verb::Dump { defaults: true, .. } => {
-            output.write(DEFAULTS);
+            output.write(laneway::config_schema().defaults());
             Ok(())
         }
         Verb::Dump { server: true, .. } => {
@@ -115,7 +117,7 @@ fn import(output: &Output, file: &Path, target: Option<&Path>) -> anyhow::Result
     }
     let imported = pinchtab::import(&text).with_context(|| format!("{shown} cannot be imported"))?;
     // The result must be a valid configuration.
-    let layers = Layers::read(None, [], imported.toml.parse()?)?;
+    let layers = Layers::read(laneway::config_schema(), None, [], imported.toml.parse()?)?;
     layers
         .resolve(&Overrides::none())
         .with_context(|| format!("{shown} is not a valid configuration here"))?;

@@ -97,7 +97,7 @@ fn demo_layers(dir: &std::path::Path) -> anyhow::Result<Layers> {
         ("agents.bob.weight", 2.into()),
     ];
     let flags = laneway::settings_table(settings.map(|(key, value)| (key.to_owned(), value)));
-    Layers::read(None, [], flags).map_err(wrong_config)
+    Layers::read(laneway::config_schema(), None, [], flags).map_err(wrong_config)
 }
 
 async fn watch(

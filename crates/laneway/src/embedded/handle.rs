@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use laneway_browser::Tabs;
 use laneway_core::engine::Explanation;
 use laneway_core::{Bytes, Failure, JobEnd, JobId, JobState, Name, Origin, Reason, Rejection, Reply};
 use laneway_runtime::LoadProbe;
@@ -11,7 +12,7 @@ use laneway_runtime::drain::Drained;
 use laneway_runtime::executors::http::Forwarding;
 use laneway_runtime::live_config::{ConfigWatch, LiveConfig, Reloaded};
 use laneway_runtime::storage_probe::StorageProbe;
-use laneway_runtime::{Fatal, Running, Scheduler, Stopped, Tabs, WaitError, Webhooks};
+use laneway_runtime::{Fatal, Running, Scheduler, Stopped, WaitError, Webhooks};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::watch;

@@ -4,11 +4,11 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use laneway_compat::agent_turn::AGENT_TURN;
+use laneway_compat::outbound::Deliveries;
 use laneway_core::Name;
 use laneway_core::settings::DEFAULT_TENANT;
 use laneway_runtime::IntoOutcome;
-use laneway_runtime::agent_turn::AGENT_TURN;
-use laneway_runtime::outbound::Deliveries;
 
 use super::handle::Gateway;
 use super::request::{Attachments, Options};

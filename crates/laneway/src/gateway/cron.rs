@@ -1,11 +1,11 @@
 //! Agent turns by schedule.
 
+use laneway_compat::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_core::schedule::{FireMode, SCHEDULE_SELF};
 use laneway_core::{
     CatchUp, FiringLogEntry, FiringStatus, JobSpec, Name, Overlap, Reply, Schedule, ScheduleId,
     SchedulePatch, ScheduleSpec, Span, Timing, Wall,
 };
-use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_runtime::schedules::SCHEDULES_LISTED_MAX;
 use laneway_runtime::store::FiringLogFilter;
 

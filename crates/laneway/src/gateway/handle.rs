@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use laneway_compat::agent_turn::{AGENT_DEFAULT, AgentTurn, parts_of_session};
+use laneway_compat::outbound::{self, Deliveries, Outbound};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     Backoff, EventKind, JobId, JobSpec, Name, Origin, Rejection, RejectionCode, RetryPolicy, Session,
     SessionStopped, Span, StopWhat, Submission, Wall,
 };
-use laneway_runtime::agent_turn::{AGENT_DEFAULT, AgentTurn, parts_of_session};
 use laneway_runtime::config::ConfigErrors;
-use laneway_runtime::outbound::{Deliveries, Outbound};
 use laneway_runtime::{Interest, Item, Jobs, Scheduler, SessionsReset, Stopped, Subscription};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -277,7 +277,7 @@ impl Gateway {
 
     /// Publishes an outbound message.
     pub async fn publish(&self, message: &Outbound) -> Result<(), GatewayError> {
-        self.scheduler().publish(self.inner.tenant.clone(), message).await?;
+        outbound::publish(self.scheduler(), self.inner.tenant.clone(), message).await?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What a caller gets: an answer, or the exact reason why there is none.
 
+use laneway_compat::agent_turn::answer_of;
 use laneway_core::{Bytes, Failure, JobId, JobState, Reason, Rejection, RejectionCode};
-use laneway_runtime::agent_turn::answer_of;
 use laneway_runtime::store::JobView;
 use laneway_runtime::{Stopped, WaitError};
 use thiserror::Error;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use laneway_compat::agent_turn::AgentTurn;
 use laneway_core::job::session::ChatSettings;
 use laneway_core::{DropPolicy, SessionMode};
-use laneway_runtime::agent_turn::AgentTurn;
 use serde_json::{Map, Value};
 
 /// A message for an agent.

@@ -1,8 +1,8 @@
 //! What a handler gets: an agent turn with all its messages.
 
+use laneway_compat::agent_turn::AgentTurn;
 use laneway_core::{JobId, Name, ScheduleRef};
 use laneway_runtime::JobContext;
-use laneway_runtime::agent_turn::AgentTurn;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 

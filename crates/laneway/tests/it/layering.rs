@@ -25,14 +25,15 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[(
 
 /// Which crates of ours a crate may use.
 fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let table: [(&str, &[&str]); 9] = [
+    let table: [(&str, &[&str]); 10] = [
         ("laneway-core", &[]),
         ("laneway-wire", &[]),
         ("laneway-store", &["laneway-core"]),
         ("laneway-runtime", &["laneway-core", "laneway-store"]),
-        ("laneway-api", &["laneway-core", "laneway-runtime", "laneway-wire"]),
+        ("laneway-browser", &["laneway-core", "laneway-runtime"]),
+        ("laneway-api", &["laneway-core", "laneway-runtime", "laneway-browser", "laneway-wire"]),
         ("laneway-client", &["laneway-wire"]),
-        ("laneway-compat", &["laneway-core", "laneway-runtime"]),
+        ("laneway-compat", &["laneway-core", "laneway-runtime", "laneway-browser"]),
         ("laneway-sim", &["laneway-core", "laneway-store", "laneway-runtime"]),
         (
             "laneway",
@@ -40,6 +41,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
                 "laneway-core",
                 "laneway-store",
                 "laneway-runtime",
+                "laneway-browser",
                 "laneway-wire",
                 "laneway-api",
                 "laneway-client",

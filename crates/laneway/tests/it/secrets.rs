@@ -149,7 +149,8 @@ async fn defect_13_tokens_that_an_earlier_version_stored_are_encrypted_at_start(
     assert!(!sealed.contains("canary-instance") && sealed.contains("sealed:v1:"), "{sealed}");
     // It is still known, and nothing is stored again.
     let laneway = start().await;
-    let desk = laneway.live_config().current().instances[&Name::fixed("desk")].clone();
+    let config = laneway.live_config().current();
+    let desk = laneway_browser::instances::get(&config, &Name::fixed("desk")).unwrap();
     assert!(format!("{desk:?}").contains("token"), "{desk:?}");
     laneway.shutdown().await.unwrap();
     assert_eq!(stored(), sealed);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use laneway_api::{Api, Dialect, DialectRoute, mint, router_with, serve_app};
+use laneway_api::{Api, mint, router_with, serve_app};
+use laneway_compat::agent_turn::{AGENT_TURN, AgentTurn, is_allowed};
+use laneway_compat::outbound::Deliveries;
 use laneway_core::{Command, Failure, Mono, Name, Now, Origin, Outcome, Role, Seed, Wall};
-use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
-use laneway_runtime::outbound::Deliveries;
 use laneway_runtime::{Clock, Handlers, JobContext, Options, Running, Scheduler};
 use laneway_store::{MemoryStore, Store};
 use serde_json::{Value, json};
@@ -21,6 +21,8 @@ use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use tokio_util::sync::CancellationToken;
+
+use crate::world::schema;
 
 /// The start of every test: 2023-11-14T22:13:20Z.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
@@ -66,7 +68,7 @@ impl World {
         clock: Clock,
         adjust: impl FnOnce(&mut Options),
     ) -> World {
-        let layers = Layers::read(None, [], toml.parse().unwrap()).unwrap();
+        let layers = Layers::read(&schema(), None, [], toml.parse().unwrap()).unwrap();
         let (config, overrides, _) = layers.resolve_stored(None).unwrap();
         let mut options = Options::new(config.settings().clone());
         (options.clock, options.seed) = (clock.clone(), Some(Seed::from(7)));
@@ -76,9 +78,9 @@ impl World {
         let release = Arc::new(Notify::new());
         scheduler.run_here(Name::fixed(AGENTS), agents(&release), 64).await.unwrap();
         let deliveries = Deliveries::start(scheduler.clone());
-        let api = Api::new(scheduler.clone(), live.clone()).unwrap();
-        let spoken = laneway_compat::goclaw::dialect(scheduler.clone(), &live);
-        let app = router_with(api.clone(), vec![gated(spoken)]).unwrap();
+        let api = Api::new(scheduler.clone(), live.clone(), is_allowed).unwrap();
+        let goclaw = laneway_compat::goclaw::dialect(scheduler.clone(), &live);
+        let app = router_with(api.clone(), vec![goclaw]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -165,15 +167,6 @@ async fn answer(ctx: JobContext, release: Arc<Notify>) -> Outcome {
         )),
         message => say(format!("you said {message}").replace("you said say ", "")),
     }
-}
-
-fn gated(spoken: laneway_compat::Dialect) -> Dialect {
-    let laneway_compat::Dialect { name, routes, denied, native } = spoken;
-    let route = |route: laneway_compat::Route| {
-        let laneway_compat::Route { method, path, operation, right, handler } = route;
-        DialectRoute { method, path, operation, right, handler }
-    };
-    Dialect { name, prefix: String::new(), routes: routes.into_iter().map(route).collect(), denied, native }
 }
 
 /// A client.

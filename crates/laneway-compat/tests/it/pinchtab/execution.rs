@@ -6,8 +6,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use laneway_browser::{InstancePatch, instances};
 use laneway_core::{Name, Origin, Span};
-use laneway_runtime::config::{InstancePatch, Secret};
+use laneway_runtime::config::Secret;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -47,7 +48,7 @@ async fn the_instance_gets_the_caller_and_the_token() {
         token: Some(Secret::new("s3cret")),
         ..InstancePatch::default()
     };
-    world.live.put_instance(Name::fixed("desk"), patch, Origin::server("test")).await.unwrap();
+    instances::put(&world.live, Name::fixed("desk"), patch, Origin::server("test")).await.unwrap();
     let task = json!({"agentId": " odd \u{e9}", "action": "type", "tabId": "t 1/x", "ref": "e5", "params": {"text": "hi"}});
     let id = world.submit(task).await;
     let call = instance.call().await;

@@ -94,7 +94,7 @@ async fn w9_clients_that_poll_what_is_gone_do_not_make_the_host_busy() {
         let path = "/leases/00000000-0000-4000-8000-000000000000/heartbeat";
         assert_eq!(post(&world, path, json!({"worker_id": "w"})).await.0, 404);
     }
-    assert_eq!(world.scheduler.api_meter().figures().error_rate, 0.0);
+    assert_eq!(world.scheduler.api_meter().load().error_rate, 0.0);
     assert_eq!(get(&world, "/status").await.1["busy_rating"], 0);
 }
 

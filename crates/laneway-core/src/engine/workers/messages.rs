@@ -55,6 +55,20 @@ impl Engine {
         }
     }
 
+    /// The tenant, the worker and the task of a report on the end of a task that the engine does not know. The caller looks
+    /// up in the store how that attempt ended, and fills in `stored` of the report.
+    pub fn unknown_task(&self, message: &WorkerMessage) -> Option<(&Name, &Name, Task)> {
+        let WorkerReport::Ended { task, .. } = message.report else { return None };
+        let worker = *self.workers.pool.connections.get(&message.connection)?;
+        match self.find_task(worker, task) {
+            Ok(_) | Err(Reply::Gap) => None,
+            Err(_) => {
+                let (tenant, name) = self.workers.entries.key(worker);
+                Some((self.queue.tenant_name(*tenant), name, task))
+            }
+        }
+    }
+
     /// The job of a task that this worker holds, or the reply to its report.
     fn find_task(&self, worker: Ix<Worker>, task: Task) -> Result<Ix<Job>, Reply> {
         let tenant = self.workers.entries.key(worker).0;

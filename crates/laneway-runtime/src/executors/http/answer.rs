@@ -1,4 +1,4 @@
-//! What a target's answer means: success, a failure worth another try, or one that is final.
+//! The meaning of a target's answer: success, a retryable failure, or a permanent one.
 
 use std::error::Error;
 
@@ -43,7 +43,7 @@ pub(super) fn failure_of(error: reqwest::Error) -> Outcome {
 }
 
 /// The error with all its causes. The URL may hold what only the operator should see, and is left out.
-pub(crate) fn with_causes(error: reqwest::Error) -> String {
+pub fn with_causes(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut message = error.to_string();
     let mut source = error.source();
@@ -66,7 +66,7 @@ async fn rejection_of(response: Response) -> Failure {
     let asked = retry_after(response.headers());
     let retry_after =
         response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(printable);
-    // A body that breaks off tells nothing that the status does not tell.
+    // A body that breaks off adds nothing to the status.
     let body = match read_body(response, ERROR_BODY_MAX).await {
         Ok(Body::Whole(body) | Body::Cut(body)) => printable(&String::from_utf8_lossy(&body)),
         Err(_) => String::new(),
@@ -113,7 +113,7 @@ fn is_worth_another_try(status: StatusCode) -> bool {
 }
 
 /// The body of an answer.
-pub(crate) enum Body {
+pub enum Body {
     /// All of it.
     Whole(Vec<u8>),
     /// The beginning of a body that is longer than asked for.
@@ -121,12 +121,12 @@ pub(crate) enum Body {
 }
 
 /// Reads at most `max` bytes; of a longer body no more than one chunk beyond them is ever held.
-pub(crate) async fn read_body(mut response: Response, max: usize) -> Result<Body, reqwest::Error> {
+pub async fn read_body(mut response: Response, max: usize) -> Result<Body, reqwest::Error> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
-        let room = max - body.len();
-        if chunk.len() > room {
-            body.extend_from_slice(&chunk[..room]);
+        let left = max - body.len();
+        if chunk.len() > left {
+            body.extend_from_slice(&chunk[..left]);
             return Ok(Body::Cut(body));
         }
         body.extend_from_slice(&chunk);

@@ -1,8 +1,7 @@
-//! An agent turn: what a message asks of an agent, as the payload of a job carries it.
+//! Agent turns: the payload of jobs of the kind [`AGENT_TURN`].
 //!
-//! Gateways make such jobs of chat messages, the dialect `goclaw` of cron jobs. Whoever runs the kind [`AGENT_TURN`] finds
-//! everything here that belongs to the turn; what becomes of its answer is in `outbound.rs`. The keys are those of the
-//! dialect, because its handlers read them, too.
+//! Gateways create such jobs from chat messages, the dialect `goclaw` from slots of cron jobs. The keys of the payload are
+//! those of the dialect, because its handlers read them, too. `outbound.rs` sends the answers.
 
 use laneway_core::{Bytes, JobSpec, Name, Session};
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ pub const AGENT_TURN: &str = "agent_turn";
 pub const CRON_LANE: &str = "cron";
 /// The agent of turns that name none.
 pub const AGENT_DEFAULT: &str = "default";
-/// An answer that holds this word is not sent to anybody.
+/// An answer that contains this text is not sent.
 const NO_REPLY: &[u8] = b"NO_REPLY";
 
 /// What a message asks of an agent.
@@ -23,7 +22,7 @@ const NO_REPLY: &[u8] = b"NO_REPLY";
 pub struct AgentTurn {
     /// Always [`AGENT_TURN`].
     pub kind: String,
-    /// What is said to the agent.
+    /// The message to the agent.
     #[serde(default)]
     pub message: String,
     /// A command instead of a message, where a gateway knows such.
@@ -81,8 +80,8 @@ impl AgentTurn {
         serde_json::from_slice(payload).map_err(|error| format!("the payload is no agent turn: {error}"))
     }
 
-    /// May somebody who brings these credentials change or start what has this payload? What names somebody's credentials is
-    /// for those alone who bring the same. A payload that names them in a way that cannot be read is for nobody.
+    /// True when a caller with these credentials may change or start a job with this payload. If the payload names a user, only
+    /// a caller that names the same user may. A payload that names one in a way that cannot be parsed is closed to everyone.
     pub fn is_open_to(payload: &[u8], credential: Option<&str>) -> bool {
         match AgentTurn::read(payload) {
             Ok(AgentTurn { credential_user_id: None, .. }) => true,
@@ -120,12 +119,18 @@ impl AgentTurn {
     }
 }
 
-/// Does a payload that is no turn name somebody's credentials all the same?
+/// True when a caller that names this user may start or change a job of this kind and payload. Other kinds name no
+/// credentials.
+pub fn is_allowed(kind: &Name, payload: &[u8], user: Option<&str>) -> bool {
+    kind.as_str() != AGENT_TURN || AgentTurn::is_open_to(payload, user)
+}
+
+/// True when a payload that is not an agent turn names a user's credentials all the same.
 fn names_credential(payload: &[u8]) -> bool {
     match serde_json::from_slice(payload) {
         Ok(Value::Object(fields)) => fields.get("credentialUserId").is_some_and(|value| !value.is_null()),
         Ok(_) => false,
-        // What is no JSON here may be read by somebody else.
+        // Other parsers may accept a payload that is not JSON here.
         Err(_) => payload.windows(16).any(|part| part == b"credentialUserId"),
     }
 }
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn defect_13_credentials_that_cannot_be_read_are_nobodys() {
+    fn defect_13_credentials_that_cannot_be_read_are_closed_to_everyone() {
         for (payload, open_to_all, open_to_c) in [
             (r#"{"kind":"agent_turn","credentialUserId":"c"}"#, false, true),
             (r#"{"kind":"agent_turn","message":1,"credentialUserId":"c"}"#, false, false),

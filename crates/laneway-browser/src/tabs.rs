@@ -1,13 +1,7 @@
-//! Which instance has which browser tab: registered tabs first, then those that the instances list themselves.
+//! Finds the instance that has a browser tab: registered tabs first, then the tabs that the instances list themselves.
 //!
-//! What instances list is remembered until a tab is not found; then they are asked again, each at most once a second: who asks sooner waits. What
-//! is done with a tab once it is found is in `tabs/forward.rs`, and as a job in `tabs/action.rs`. Nothing here decides
-//! which job runs when.
-
-pub mod action;
-pub mod forward;
-#[cfg(test)]
-mod tests;
+//! The lists of the instances are remembered until a tab is not found. Then each instance is asked again, at most once a
+//! second; a caller that comes sooner waits.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,19 +9,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use laneway_core::Name;
+use laneway_runtime::config::Config;
+use laneway_runtime::executors::context::cut;
+use laneway_runtime::executors::http::answer::{Body, read_body, with_causes};
+use laneway_runtime::executors::http::{HttpClient, HttpError, printable};
+use laneway_runtime::live_config::LiveConfig;
 use reqwest::Url;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::config::{Config, Instance, TAB_LEN_MAX};
-use crate::executors::context::cut;
-use crate::executors::http::answer::{Body, read_body, with_causes};
-use crate::executors::http::{HttpClient, HttpError, printable};
-use crate::live_config::LiveConfig;
-
-pub use action::{TAB_ACTION, TabAction};
-pub use forward::{Action, Answered, ForwardError};
+use crate::instances::{self, Instance, TAB_LEN_MAX};
 
 /// An instance is asked for its tabs at most this often.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -39,22 +31,22 @@ const LIST_BYTES_MAX: usize = 1 << 20;
 const LISTED_MAX: usize = 100_000;
 /// Most instances that are asked at the same time.
 const ASKS_MAX: usize = 16;
-/// Longest cause that is told when a tab is not found, in bytes.
+/// Longest cause in the error for a tab that is not found, in bytes.
 const CAUSE_MAX: usize = 512;
 
 /// Finds tabs and acts on them. Clones share what they know.
 #[derive(Clone)]
 pub struct Tabs {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    client: HttpClient,
+pub(crate) struct Inner {
+    pub(crate) client: HttpClient,
     configs: watch::Receiver<Arc<Config>>,
     known: Mutex<Known>,
 }
 
-/// What is known of tabs without asking.
+/// The tabs that are known without asking an instance.
 #[derive(Default)]
 struct Known {
     /// The registered tabs of a configuration.
@@ -63,19 +55,19 @@ struct Known {
     asked: BTreeMap<Name, Arc<tokio::sync::Mutex<Asked>>>,
 }
 
-/// What an instance listed, and where it was then.
+/// The list of an instance, and its URL at that time.
 struct Listed {
     url: Url,
     tabs: HashSet<String>,
-    /// Those of them that it answered 404 for since. It may have meant the tab, or something in it.
+    /// The listed tabs for which the instance answered 404 since. The 404 may be about the tab, or about something in it.
     doubtful: HashSet<String>,
 }
 
-/// When and where an instance was last asked, and why it did not answer.
+/// When and at which URL an instance was last asked, and why it did not answer.
 #[derive(Default)]
 struct Asked {
     last: Option<(Instant, Url)>,
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 /// The instance that has a tab.
@@ -112,38 +104,40 @@ impl Tabs {
             return Err(none("this is no id of a tab"));
         }
         let config = self.inner.configs.borrow().clone();
-        if config.instances.is_empty() {
+        if instances::all(&config).next().is_none() {
             return Err(none("there are no instances"));
         }
         if let Some(owner) = self.known_owner(&config, tab, false) {
             return Ok(owner);
         }
         let since = Instant::now();
-        let asks = config.instances.clone().into_iter().map(|(id, instance)| {
-            let tabs = self.clone();
-            async move { tabs.ask(&id, &instance, since).await.map_err(|trouble| format!("{id}: {trouble}")) }
-        });
+        let asks: Vec<_> = instances::all(&config)
+            .map(|(id, instance)| {
+                let (tabs, id, instance) = (self.clone(), id.clone(), instance.clone());
+                async move { tabs.ask(&id, &instance, since).await.map_err(|error| format!("{id}: {error}")) }
+            })
+            .collect();
         let mut answers = stream::iter(asks).buffer_unordered(ASKS_MAX);
-        let mut troubles = Vec::new();
+        let mut errors = Vec::new();
         while let Some(answer) = answers.next().await {
             // The first that has it is enough; a slow one is not waited for.
             if let Some(owner) = self.known_owner(&config, tab, false) {
                 return Ok(owner);
             }
-            troubles.extend(answer.err());
+            errors.extend(answer.err());
         }
-        // Its instance was asked just now, or does not answer: what was listed last is the best there is.
+        // Its instance was asked just now, or does not answer: its last list is the best information.
         if let Some(owner) = self.known_owner(&config, tab, true) {
             return Ok(owner);
         }
-        troubles.sort();
-        match troubles.is_empty() {
+        errors.sort();
+        match errors.is_empty() {
             true => Err(none("no instance has it")),
-            false => Err(none(&format!("no instance that answers has it ({})", troubles.join("; ")))),
+            false => Err(none(&format!("no instance that answers has it ({})", errors.join("; ")))),
         }
     }
 
-    /// The instance said that it has no such tab: it is looked for anew next time.
+    /// The instance answered that it has no such tab: the next search does not rely on its list.
     pub fn doubt(&self, owner: &Name, tab: &str) {
         if let Some(listed) = self.known().listed.get_mut(owner)
             && listed.tabs.contains(tab)
@@ -152,32 +146,32 @@ impl Tabs {
         }
     }
 
-    /// Who has the tab, as far as that is known.
+    /// The owner of the tab, if it is known.
     fn known_owner(&self, config: &Arc<Config>, tab: &str, doubtful: bool) -> Option<Owner> {
         let mut known = self.known();
         let owner = |id: &Name| {
-            config.instances.get(id).map(|instance| Owner { id: id.clone(), instance: instance.clone() })
+            instances::get(config, id).map(|instance| Owner { id: id.clone(), instance: instance.clone() })
         };
         if let Some(id) = known.registered(config).get(tab) {
             return owner(id);
         }
-        // A list of an instance that has moved since says nothing.
+        // The list of an instance that has moved since does not count.
         let holds = |id: &Name, listed: &Listed| {
             listed.tabs.contains(tab)
                 && (doubtful || !listed.doubtful.contains(tab))
-                && config.instances.get(id).is_some_and(|now| now.url == listed.url)
+                && instances::get(config, id).is_some_and(|now| now.url == listed.url)
         };
         known.listed.iter().find(|(id, listed)| holds(id, listed)).and_then(|(id, _)| owner(id))
     }
 
-    /// Asks an instance for its tabs, unless somebody did since `since`. One that was asked a moment before that is given
-    /// the rest of its second first: a tab may be newer than its last list.
+    /// Asks an instance for its tabs, unless another caller did after `since`. An instance that was asked less than a second
+    /// ago is asked when that second is over: a tab may be newer than its last list.
     async fn ask(&self, id: &Name, instance: &Instance, since: Instant) -> Result<(), String> {
-        let turn = Arc::clone(self.known().asked.entry(id.clone()).or_default());
-        let mut asked = turn.lock().await;
+        let lock = Arc::clone(self.known().asked.entry(id.clone()).or_default());
+        let mut asked = lock.lock().await;
         if let Some((at, _)) = asked.last.as_ref().filter(|(_, url)| *url == instance.url) {
             if *at >= since {
-                return asked.trouble.clone().map_or(Ok(()), Err);
+                return asked.error.clone().map_or(Ok(()), Err);
             }
             tokio::time::sleep(ASK_AGAIN_AFTER.saturating_sub(at.elapsed())).await;
         }
@@ -187,12 +181,12 @@ impl Tabs {
             Err(_) => Err(format!("did not list its tabs within {} seconds", ASK_TIMEOUT.as_secs())),
         };
         asked.last = Some((begun, instance.url.clone()));
-        asked.trouble = listed.as_ref().err().cloned();
+        asked.error = listed.as_ref().err().cloned();
         self.known().keep(id, instance, listed?);
         Ok(())
     }
 
-    /// What the instance lists.
+    /// Asks the instance for its list.
     async fn list(&self, instance: &Instance) -> Result<HashSet<String>, String> {
         let mut request = self.inner.client.inner().get(url_below(&instance.url, &["tabs"]));
         if let Some(token) = &instance.token {
@@ -222,33 +216,33 @@ impl Known {
         if !self.registered.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, config)) {
             let mut tabs = HashMap::new();
             // In the order of ids; the first that has a tab keeps it.
-            for (id, instance) in &config.instances {
+            for (id, instance) in instances::all(config) {
                 for tab in &instance.tabs {
                     tabs.entry(tab.clone()).or_insert_with(|| id.clone());
                 }
             }
-            self.listed.retain(|id, _| config.instances.contains_key(id));
-            self.asked.retain(|id, _| config.instances.contains_key(id));
+            self.listed.retain(|id, _| instances::get(config, id).is_some());
+            self.asked.retain(|id, _| instances::get(config, id).is_some());
             self.registered = Some((Arc::clone(config), tabs));
         }
         &self.registered.as_ref().expect("it was just put there").1
     }
 
-    /// Remembers what an instance listed, as far as there is room.
+    /// Remembers the list of an instance, up to the limit of all lists.
     fn keep(&mut self, id: &Name, instance: &Instance, mut tabs: HashSet<String>) {
         self.listed.remove(id);
         let others: usize = self.listed.values().map(|listed| listed.tabs.len()).sum();
-        let room = LISTED_MAX.saturating_sub(others);
-        if tabs.len() > room {
-            tracing::warn!(instance = %id, tabs = tabs.len(), room, "an instance lists more tabs than there is room for");
-            tabs = tabs.into_iter().take(room).collect();
+        let free = LISTED_MAX.saturating_sub(others);
+        if tabs.len() > free {
+            tracing::warn!(instance = %id, tabs = tabs.len(), free, "an instance lists more tabs than are remembered");
+            tabs = tabs.into_iter().take(free).collect();
         }
         self.listed.insert(id.clone(), Listed { url: instance.url.clone(), tabs, doubtful: HashSet::new() });
     }
 }
 
 /// The ids in a list of tabs: `{"tabs": […]}` or the list alone, of objects with `id` or `tabId`, or of ids.
-fn tabs_of(body: &[u8]) -> Option<HashSet<String>> {
+pub(crate) fn tabs_of(body: &[u8]) -> Option<HashSet<String>> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let list = value.as_array().or_else(|| value.get("tabs")?.as_array())?;
     let id = |tab: &Value| {
@@ -259,7 +253,7 @@ fn tabs_of(body: &[u8]) -> Option<HashSet<String>> {
 }
 
 /// The URL with these parts added to its path, each escaped. None of them may be `.` or `..`.
-fn url_below(url: &Url, parts: &[&str]) -> Url {
+pub(crate) fn url_below(url: &Url, parts: &[&str]) -> Url {
     let mut url = url.clone();
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().extend(parts);

@@ -1,14 +1,13 @@
-//! Sends an action to the instance that has the tab, and brings its answer back: bounded, and only as long as is asked.
+//! Sends an action to the instance that has the tab, and returns its answer, within limits of size and time.
 
 use std::time::Duration;
 
+use laneway_runtime::executors::http::answer::{Body, read_body, with_causes};
+use laneway_runtime::executors::http::printable;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::{NoTab, Owner, Tabs, url_below};
-use crate::executors::http::answer::{Body, read_body, with_causes};
-use crate::executors::http::printable;
+use crate::tabs::{NoTab, Owner, Tabs, url_below};
 
 /// Largest answer of an instance, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -20,47 +19,42 @@ pub struct Action {
     pub tab: String,
     /// On whose behalf.
     pub agent: Option<String>,
-    /// True: a job asks, and the instance is told so.
+    /// True: the action belongs to a job. The instance gets a header that says so.
     pub scheduled: bool,
     /// What to do, as JSON.
     pub body: Vec<u8>,
-    /// How long it may take. `None`: for ever.
+    /// How long it may take. `None`: without limit.
     pub time_left: Option<Duration>,
 }
 
-/// What the instance answered.
+/// The answer of the instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// The status.
     pub status: u16,
-    /// What the body is said to be.
+    /// The content type of the body.
     pub content_type: Option<String>,
     /// The body.
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer.
-#[derive(Debug, Error)]
+/// Why there is no answer. The dialect has the texts.
+#[derive(Debug)]
 pub enum ForwardError {
     /// No instance has the tab.
-    #[error("could not resolve tab {tab:?}: {source}")]
     Unresolved {
         /// The tab.
         tab: String,
-        /// What was tried.
+        /// Why no instance has it.
         source: NoTab,
     },
     /// The instance could not be reached, or broke off before it answered.
-    #[error("executor request failed: {0}")]
     Request(String),
-    /// The time was over.
-    #[error("executor request failed: context deadline exceeded")]
+    /// The time limit passed.
     Deadline,
-    /// Whoever asked wants it no longer.
-    #[error("executor request failed: context canceled")]
+    /// The caller canceled the action.
     Canceled,
     /// The answer broke off, or is too large.
-    #[error("failed to read executor response: {0}")]
     Read(String),
 }
 

@@ -1,9 +1,11 @@
-//! What is read of lists, what is written into bodies and paths. Calls to real instances are in the tests of
-//! `laneway-compat`.
+//! Tests of lists, bodies and paths. Calls to real instances are in the tests of `laneway-compat`.
 
 use serde_json::{Value, json};
 
-use super::*;
+use reqwest::Url;
+
+use crate::action::TabAction;
+use crate::tabs::{tabs_of, url_below};
 
 fn ids(body: &str) -> Option<Vec<String>> {
     let mut ids: Vec<String> = tabs_of(body.as_bytes())?.into_iter().collect();

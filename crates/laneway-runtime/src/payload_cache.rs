@@ -1,13 +1,13 @@
 //! Rows and payloads of jobs that were just submitted, so that a job that starts at once is not read from the store.
 //!
-//! Bounded in bytes; the oldest leave first. What is not here is read from the store: nothing depends on this for
+//! Bounded in bytes; the oldest leave first. A job that is not here is read from the store: the cache does not affect
 //! correctness.
 
 use std::collections::BTreeMap;
 
 use laneway_core::{Bytes, JobRow, Seq};
 
-/// What an entry costs besides its payload, in bytes: a row with its names, roughly.
+/// The cost of an entry besides its payload, in bytes: roughly a row with its names.
 const ROW_LEN: usize = 512;
 
 /// Rows and payloads by job number. Numbers grow, so the first entry is the oldest.
@@ -34,7 +34,7 @@ impl PayloadCache {
         }
     }
 
-    /// Gives a job's row and payload away, if they are here.
+    /// Removes and returns a job's row and payload, if they are here.
     pub(crate) fn take(&mut self, seq: Seq) -> Option<(Box<JobRow>, Bytes)> {
         let (row, payload) = self.entries.remove(&seq)?;
         self.bytes -= ROW_LEN + payload.len();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_leave_when_there_is_no_room() {
+    fn the_oldest_leave_when_the_cache_is_full() {
         let payload: Bytes = vec![0; 488].into();
         let mut cache = PayloadCache::new(3_000);
         (1..=4).for_each(|seq| cache.put(row(seq), payload.clone()));
@@ -90,7 +90,7 @@ mod tests {
         assert!(cache.take(Seq(2)).is_some());
         assert!(cache.take(Seq(2)).is_none());
         cache.put(row(5), payload);
-        assert!(cache.take(Seq(3)).is_some(), "room was made by taking");
+        assert!(cache.take(Seq(3)).is_some(), "taking freed space");
     }
 
     #[test]

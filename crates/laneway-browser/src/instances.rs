@@ -1,20 +1,32 @@
-//! Instances: servers of browser tabs that actions are forwarded to.
+//! Instances: servers of browser tabs that actions are forwarded to. They are the section `[instances]`.
 //!
-//! The file names them, or a call puts them. An instance that a call put is taken as a whole: nothing of one that the
-//! file gives the same name shows through, or whoever could move the address would be sent the file's token.
+//! The file has instances, and API calls put others, each as a whole.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use laneway_core::Name;
+use laneway_core::{Name, Origin};
+use laneway_runtime::config::{
+    Config, ConfigErrors, EntrySection, EntryValue, Secret, Section, SectionEntry, as_entry, target_url,
+};
+use laneway_runtime::live_config::LiveConfig;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
 
-use super::Secret;
-use super::build::target_url;
-use super::section::Section;
+/// The section, for the schema of the configuration.
+pub static INSTANCES: EntrySection = EntrySection {
+    name: NAME,
+    defaults: include_str!("../config.default.toml"),
+    len_max: INSTANCES_MAX,
+    read,
+    secret: "token",
+    not_patchable: "cannot be changed here, because an instance is sent its token: PUT /v1/instances/{id} changes one",
+    not_removable: "no call put the instance: remove it where it is written (file, environment, flags)",
+};
 
-/// Most instances: each may be asked for its tabs when one is not found.
+/// The name of the section.
+const NAME: &str = "instances";
+/// Most instances: each may be asked for its tabs when a tab is not found.
 const INSTANCES_MAX: usize = 1_000;
 /// Most tabs that are registered with one instance.
 const TABS_MAX: usize = 10_000;
@@ -32,22 +44,22 @@ pub struct Instance {
     pub tabs: Vec<String>,
 }
 
-/// What a call says of an instance. What is absent stays as it is, except the token of an instance that moves.
+/// A change of an instance. A field that is absent stays as it is, except the token of an instance that moves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstancePatch {
     /// Where it is.
     pub url: Option<String>,
     /// Where it is, if it is on this machine.
     pub port: Option<u16>,
-    /// Its token; an empty one takes it away.
+    /// Its token; an empty one removes it.
     pub token: Option<Secret>,
     /// Its tabs.
     pub tabs: Option<Vec<String>>,
 }
 
 impl InstancePatch {
-    /// The whole instance as it is kept, made of this and what there was.
-    pub(crate) fn over(&self, current: Option<&Instance>) -> Value {
+    /// The whole instance as it is stored: this change over the current instance.
+    fn over(&self, current: Option<&Instance>) -> Value {
         let mut kept = Map::new();
         let url = self.url.clone().or_else(|| self.port.map(local_url));
         let stays = match (&url, current) {
@@ -69,16 +81,45 @@ impl InstancePatch {
     }
 }
 
-/// Reads `[instances]`.
-pub(super) fn read(root: &Section<'_>) -> BTreeMap<Name, Instance> {
-    let mut instances = BTreeMap::new();
-    for (name, section) in root.named("instances", None, INSTANCES_MAX) {
-        if let Some(instance) = instance(&section) {
-            instances.insert(name, instance);
-        }
-        section.finish();
+impl SectionEntry for Instance {
+    fn values(&self) -> Vec<(&'static str, EntryValue)> {
+        let Instance { url, token, tabs } = self;
+        let mut values = vec![("url", EntryValue::Plain(url.as_str().into()))];
+        values.extend(token.clone().map(|token| ("token", EntryValue::Secret(token))));
+        values.push(("tabs", EntryValue::Plain(tabs.clone().into())));
+        values
     }
-    instances
+}
+
+/// Every instance of the configuration, in the order of their ids.
+pub fn all(config: &Config) -> impl Iterator<Item = (&Name, &Instance)> {
+    config.entries(NAME)
+}
+
+/// The instance with this id.
+pub fn get<'c>(config: &'c Config, id: &Name) -> Option<&'c Instance> {
+    config.entry(NAME, id)
+}
+
+/// Puts an instance. Returns the configuration with it, and true when there was none with this id before. It holds, and
+/// survives a restart, when this returns `Ok`; after an `Err` nothing has changed.
+pub async fn put(
+    live: &LiveConfig,
+    id: Name,
+    patch: InstancePatch,
+    origin: Origin,
+) -> Result<(Arc<Config>, bool), ConfigErrors> {
+    live.put_entry(NAME, id, move |current| patch.over(current.and_then(as_entry)), origin).await
+}
+
+/// Removes an instance that calls put. Returns the configuration without it; an instance that the file has under this id
+/// is in force again.
+pub async fn remove(live: &LiveConfig, id: Name, origin: Origin) -> Result<Arc<Config>, ConfigErrors> {
+    live.remove_entry(NAME, id, origin).await
+}
+
+fn read(section: &Section<'_>) -> Option<Arc<dyn SectionEntry>> {
+    Some(Arc::new(instance(section)?))
 }
 
 fn instance(section: &Section<'_>) -> Option<Instance> {

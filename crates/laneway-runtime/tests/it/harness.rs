@@ -27,7 +27,7 @@ pub struct TestStore {
 type OnCommit = Box<dyn FnOnce() + Send>;
 
 impl TestStore {
-    /// From now on every commit fails, and nobody knows what was written.
+    /// From now on every commit fails, and it is unknown what was written.
     pub fn break_commits(&self, broken: bool) {
         self.broken.store(broken, Ordering::SeqCst);
     }
@@ -98,7 +98,7 @@ impl Store for TestStore {
     }
 }
 
-/// A loop over `store` on a manual clock, with `handlers` at the place `here`.
+/// A loop over `store` on a manual clock, with `handlers` at the executor `here`.
 pub async fn start(store: &TestStore, handlers: Handlers) -> (Scheduler, Running, Clock) {
     start_with(store, handlers, |_| ()).await
 }

@@ -1,5 +1,5 @@
-//! Turns: work that only a few may do at once, and each tenant only once at a time, so that a tenant with many waiting
-//! calls keeps no other tenant waiting longer than one of them.
+//! Permits for work of which only a few pieces may be done at once, and of each tenant only one. A tenant with many waiting
+//! calls delays another tenant by at most one of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use laneway_core::Name;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Turns. Clones are the same turns.
+/// A pool of permits. Clones share it.
 #[derive(Clone)]
-pub struct Turns {
+pub struct TenantPermits {
     all: Arc<Semaphore>,
     tenants: Arc<Mutex<HashMap<Name, Queue>>>,
 }
 
-/// The calls of one tenant: those that wait, and the one whose turn it is.
+/// The calls of one tenant: those that wait, and the one that has the permit.
 struct Queue {
-    turn: Arc<Semaphore>,
+    permit: Arc<Semaphore>,
     calls: usize,
 }
 
-/// A turn; over when dropped.
-pub struct Turn {
+/// A permit; returned when dropped.
+pub struct TenantPermit {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
     _call: Call,
@@ -33,28 +33,28 @@ struct Call {
     tenants: Arc<Mutex<HashMap<Name, Queue>>>,
 }
 
-impl Turns {
-    /// Turns for `max` at once.
-    pub fn new(max: usize) -> Turns {
-        Turns { all: Arc::new(Semaphore::new(max)), tenants: Arc::default() }
+impl TenantPermits {
+    /// A pool of `max` permits.
+    pub fn new(max: usize) -> TenantPermits {
+        TenantPermits { all: Arc::new(Semaphore::new(max)), tenants: Arc::default() }
     }
 
-    /// Waits for a turn. `tenant`: whose call it is; callers of no tenant are a party of their own.
-    pub async fn take(&self, tenant: Option<&Name>) -> Turn {
+    /// Waits for a permit. Callers without a tenant count as one more tenant.
+    pub async fn take(&self, tenant: Option<&Name>) -> TenantPermit {
         let (own, call) = self.enqueue(tenant.cloned().unwrap_or_else(|| Name::fixed("*")));
-        // Its own turn first: a tenant's calls wait for one another before they wait for others.
-        let own = own.acquire_owned().await.expect("turns are never closed");
-        let all = Arc::clone(&self.all).acquire_owned().await.expect("turns are never closed");
-        Turn { _own: own, _all: all, _call: call }
+        // The tenant's own permit first: calls of one tenant wait for one another before they wait for others.
+        let own = own.acquire_owned().await.expect("the semaphore is never closed");
+        let all = Arc::clone(&self.all).acquire_owned().await.expect("the semaphore is never closed");
+        TenantPermit { _own: own, _all: all, _call: call }
     }
 
     fn enqueue(&self, tenant: Name) -> (Arc<Semaphore>, Call) {
         let mut tenants = lock(&self.tenants);
         let queue = tenants
             .entry(tenant.clone())
-            .or_insert_with(|| Queue { turn: Arc::new(Semaphore::new(1)), calls: 0 });
+            .or_insert_with(|| Queue { permit: Arc::new(Semaphore::new(1)), calls: 0 });
         queue.calls += 1;
-        (Arc::clone(&queue.turn), Call { tenant, tenants: Arc::clone(&self.tenants) })
+        (Arc::clone(&queue.permit), Call { tenant, tenants: Arc::clone(&self.tenants) })
     }
 }
 
@@ -82,14 +82,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_waits_for_itself_before_it_waits_for_others() {
-        let turns = Turns::new(2);
+        let permits = TenantPermits::new(2);
         let (a, b) = (Name::fixed("a"), Name::fixed("b"));
-        let first = turns.take(Some(&a)).await;
-        let mut waiting: Vec<_> = (0..10).map(|_| Box::pin(turns.take(Some(&a)))).collect();
+        let first = permits.take(Some(&a)).await;
+        let mut waiting: Vec<_> = (0..10).map(|_| Box::pin(permits.take(Some(&a)))).collect();
         for call in &mut waiting {
-            assert!(call.as_mut().now_or_never().is_none(), "a tenant has one turn at a time");
+            assert!(call.as_mut().now_or_never().is_none(), "a tenant has one permit at a time");
         }
-        let other = turns.take(Some(&b)).now_or_never();
+        let other = permits.take(Some(&b)).now_or_never();
         assert!(other.is_some(), "another tenant does not wait for the ten");
         drop((first, other));
         let mut served = 0;
@@ -97,6 +97,6 @@ mod tests {
             drop(call.await);
             served += 1;
         }
-        assert_eq!((served, lock(&turns.tenants).len()), (10, 0));
+        assert_eq!((served, lock(&permits.tenants).len()), (10, 0));
     }
 }

@@ -1,33 +1,30 @@
-//! Messages that are to go out by a channel: what a cron turn answered, and the empty one that clears the signs of a turn
-//! that was canceled.
+//! Outbound messages: answers of cron turns, and empty messages that clear the typing indicator of a canceled turn.
 //!
-//! Whoever has channels listens for the event `outbound`. The follower here reads the trail and publishes: one message
-//! for every run of a schedule that ended well and is to be delivered, and an empty one for every agent turn that was
-//! canceled. Where it stands is told by the trail itself, because each message names the event that caused it; so nothing
-//! is left out by a restart, and nothing is sent twice.
+//! A gateway with channels listens for the event `outbound`. [`Deliveries`] follows the event log and publishes one message
+//! for every firing that succeeded and is to be delivered, and an empty message for every canceled agent turn. Each message
+//! names the event that caused it, so the event log itself says where to continue: a restart leaves no message out and
+//! sends none twice.
 
 use laneway_core::command::AdminCommand;
 use laneway_core::schedule::ScheduleLine;
 use laneway_core::{Command, Event, EventKind, JobState, Name, Reason, Reply, Span};
-use laneway_store::{EventFilter, JobView};
+use laneway_runtime::store::{EventFilter, FiringLogFilter, JobView};
+use laneway_runtime::{Interest, Item, ReadError, Scheduler, Stopped, job_log};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::agent_turn::{AGENT_TURN, AgentTurn, answer_of, asks_for_silence};
-use crate::events::{Interest, Item};
-use crate::job_log;
-use crate::scheduler::{ReadError, Scheduler, Stopped};
 
 /// Longest content of a message, in bytes; what is longer is cut between two characters.
 const CONTENT_BYTES_MAX: usize = 16 * 1024;
-/// Most events that are looked at on the way back to the last message.
+/// Most events that are read in the search for the last message.
 const LOOKED_BACK_MAX: usize = 20_000;
-/// A store that cannot be read is asked again after this long.
+/// How long to wait before a read of the store is retried.
 const AGAIN_AFTER: Span = Span::secs(1);
-/// Events read at once on that way.
+/// Events that are read at once in that search.
 const PAGE: usize = 512;
 
-/// A message that is to go out.
+/// An outbound message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outbound {
     /// The session it belongs to.
@@ -39,7 +36,7 @@ pub struct Outbound {
     /// Whom it goes to there.
     #[serde(default)]
     pub to: String,
-    /// What is said. Empty: nothing; signs such as a typing mark are cleared.
+    /// The text. Empty: there is none, and indicators such as "typing" are cleared.
     #[serde(default)]
     pub content: String,
     /// How the run ended: `ok` or `cancelled`. `rejected`: there was a message, and it cannot go out; `error` says why.
@@ -74,17 +71,15 @@ impl Outbound {
     }
 }
 
-impl Scheduler {
-    /// Tells everybody who listens of a message that is to go out.
-    pub async fn publish(&self, tenant: Name, message: &Outbound) -> Result<Reply, Stopped> {
-        let mut message = message.clone();
-        cut(&mut message.content);
-        let detail = serde_json::to_string(&message).expect("texts are JSON").into();
-        self.send(Command::Admin(AdminCommand::Publish { tenant, detail })).await
-    }
+/// Publishes an outbound message as an event.
+pub async fn publish(scheduler: &Scheduler, tenant: Name, message: &Outbound) -> Result<Reply, Stopped> {
+    let mut message = message.clone();
+    cut(&mut message.content);
+    let detail = serde_json::to_string(&message).expect("texts are JSON").into();
+    scheduler.send(Command::Admin(AdminCommand::Publish { tenant, detail })).await
 }
 
-/// Publishes what the trail asks for, until it is dropped.
+/// Publishes outbound messages until it is dropped.
 pub struct Deliveries {
     following: JoinHandle<()>,
 }
@@ -96,18 +91,18 @@ impl Drop for Deliveries {
 }
 
 impl Deliveries {
-    /// Starts where the last message of the trail stands. One for each scheduler is enough. Must be called on a tokio
+    /// Continues after the last message in the event log. One for each scheduler is enough. Must be called on a tokio
     /// runtime.
     pub fn start(scheduler: Scheduler) -> Deliveries {
-        // Before anything else happens: what comes from now on is heard, whatever the look back finds.
+        // Read first: events from now on are followed, whatever the search in the event log finds.
         let from = scheduler.events().latest();
         let following = tokio::spawn(async move {
             // Ends with the loop.
             while let Err(error) = follow(&scheduler, from).await
                 && !matches!(error, ReadError::Stopped(_))
             {
-                tracing::error!(%error, "messages cannot be sent out for a moment");
-                scheduler.shared.clock.sleep(AGAIN_AFTER).await;
+                tracing::error!(%error, "outbound messages cannot be published; retrying");
+                scheduler.sleep(AGAIN_AFTER).await;
             }
         });
         Deliveries { following }
@@ -145,11 +140,13 @@ async fn follow(scheduler: &Scheduler, latest: u64) -> Result<(), ReadError> {
     }
 }
 
-/// Publishes a message. One that cannot go out leaves a small one in its place, which says so: whoever waits for it hears,
-/// and the trail shows that its turn is over.
+/// Publishes a message. If it is rejected, a short message with the reason is published instead, so that listeners and the
+/// event log know that the turn has ended.
 async fn send_out(scheduler: &Scheduler, tenant: Name, message: &Outbound) -> Result<(), Stopped> {
-    let Reply::Rejected(rejection) = scheduler.publish(tenant.clone(), message).await? else { return Ok(()) };
-    scheduler.shared.metrics.outbound_rejected();
+    let Reply::Rejected(rejection) = publish(scheduler, tenant.clone(), message).await? else {
+        return Ok(());
+    };
+    scheduler.metrics().outbound_rejected();
     let job = message.job.as_deref().unwrap_or_default();
     tracing::warn!(target: job_log::TARGET, job, error = %rejection.message, "outbound message rejected");
     let rejected = Outbound {
@@ -158,16 +155,16 @@ async fn send_out(scheduler: &Scheduler, tenant: Name, message: &Outbound) -> Re
         error: Some(rejection.message.to_string()),
         job: message.job.clone(),
         cron_job: message.cron_job.clone(),
-        // What is no name may be what is too long.
+        // A user id that is not a name may be the part that is too long.
         user_id: message.user_id.clone().filter(|user| Name::new(user).is_ok()),
         event: message.event,
         ..Outbound::default()
     };
-    scheduler.publish(tenant, &rejected).await?;
+    publish(scheduler, tenant, &rejected).await?;
     Ok(())
 }
 
-/// The event that caused the message which this event tells of.
+/// The number of the event that caused this outbound message.
 fn cause_of(event: &Event) -> Option<u64> {
     if event.kind != EventKind::Outbound {
         return None;
@@ -175,7 +172,7 @@ fn cause_of(event: &Event) -> Option<u64> {
     Outbound::read(event.detail.as_deref()?)?.event
 }
 
-/// The message that an event asks for.
+/// The message that an event causes.
 async fn asked_for(scheduler: &Scheduler, event: &Event) -> Result<Option<(Name, Outbound)>, ReadError> {
     let Some(tenant) = event.tenant.clone() else { return Ok(None) };
     let message = match event.kind {
@@ -186,7 +183,7 @@ async fn asked_for(scheduler: &Scheduler, event: &Event) -> Result<Option<(Name,
     Ok(message.map(|message| (tenant, message)))
 }
 
-/// The empty message of a turn that was canceled. What was merged into another turn is told by that one.
+/// The empty message of a canceled turn. A turn that was merged into another one has no message of its own.
 async fn clears(scheduler: &Scheduler, event: &Event) -> Result<Option<Outbound>, ReadError> {
     let of_turn = event
         .job
@@ -197,7 +194,7 @@ async fn clears(scheduler: &Scheduler, event: &Event) -> Result<Option<Outbound>
     Ok(Some(message(&view, turn, event.number, "cancelled", String::new())))
 }
 
-/// What a run of a schedule answered, if it is to be delivered.
+/// The answer of a firing, if it is to be delivered.
 async fn delivers(
     scheduler: &Scheduler,
     tenant: &Name,
@@ -216,13 +213,13 @@ async fn delivers(
         return Ok(None);
     };
     if turn.deliver && turn.goes_to().is_none() {
-        tracing::warn!(job = %view.row.id, "an answer is to be delivered, but nobody said where");
+        tracing::warn!(job = %view.row.id, "an answer is to be delivered, but no channel and recipient are set");
     }
     let sent = turn.goes_to().is_some() && !asks_for_silence(&answer);
     Ok(sent.then(|| message(&view, turn, event.number, "ok", answer)))
 }
 
-/// The entry of the run log with this number.
+/// The entry of the firing log with this number.
 pub async fn run_of(
     scheduler: &Scheduler,
     tenant: &Name,
@@ -231,7 +228,7 @@ pub async fn run_of(
     if let Some(log) = scheduler.recent_firing(tenant.clone(), number).await? {
         return Ok(Some(log));
     }
-    let filter = laneway_store::FiringLogFilter { tenant: Some(tenant.clone()), schedule: None };
+    let filter = FiringLogFilter { tenant: Some(tenant.clone()), schedule: None };
     let page = scheduler.firing_log(filter, Some(number.saturating_add(1)), 1).await?;
     Ok(page.items.into_iter().next().filter(|log| log.number == number))
 }

@@ -1,19 +1,18 @@
 //! The kind `tab_action`: a job that does something with a browser tab.
 //!
-//! Its payload is [`TabAction`]. The run is one call to the instance that has the tab; the deadline of the job is the only
-//! limit of its time, and a stop closes the connection.
+//! Its payload is [`TabAction`]. An attempt is one call to the instance that has the tab. The deadline of the job is its only
+//! time limit, and a stop closes the connection.
 
 use std::sync::Arc;
 
-use laneway_core::{Bytes, Failure, Outcome};
+use laneway_core::{Bytes, Failure, Name, Outcome};
+use laneway_runtime::executors::context::cut;
+use laneway_runtime::executors::{Handler, HandlerFuture, Handlers, JobContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Tabs;
-use super::forward::{ANSWER_BYTES_MAX, Action, Answered, ForwardError};
-use crate::executors::context::cut;
-use crate::executors::local::{HandlerFuture, Handlers};
-use crate::executors::{Handler, JobContext};
+use crate::forward::{ANSWER_BYTES_MAX, Action, Answered, ForwardError};
+use crate::tabs::Tabs;
 
 /// The kind.
 pub const TAB_ACTION: &str = "tab_action";
@@ -21,10 +20,10 @@ pub const TAB_ACTION: &str = "tab_action";
 pub const RESERVED: [&str; 4] = ["kind", "ref", "selector", "tabId"];
 /// A text answer is kept as a JSON text, which may need six letters for one.
 const RESULT_BYTES_MAX: usize = 6 * ANSWER_BYTES_MAX + 2;
-/// Longest part of an unwelcome answer that is kept, in bytes.
+/// Longest part of an error answer that is kept, in bytes.
 const ERROR_BODY_MAX: usize = 2 << 10;
 
-/// What a job of the kind is asked to do. Fields that are not known are left alone: they are its submitter's.
+/// The payload of a job of the kind. Unknown fields are ignored: they belong to the submitter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TabAction {
@@ -64,25 +63,35 @@ impl TabAction {
 }
 
 impl Tabs {
-    /// The handlers that run tab actions: the one kind, with room for its results.
-    pub fn handlers(&self) -> Handlers {
+    /// The handlers that run tab actions: the one kind, with a limit that fits its results. `message` writes the texts of
+    /// failures.
+    pub fn handlers(&self, message: fn(&ActionError) -> String) -> Handlers {
         let tabs = self.clone();
         let handler: Handler = Arc::new(move |context: JobContext| {
             let tabs = tabs.clone();
-            Box::pin(async move { tabs.run(&context).await }) as HandlerFuture
+            Box::pin(async move { tabs.run(&context, message).await }) as HandlerFuture
         });
         let mut handlers = Handlers::new().result_len_max(RESULT_BYTES_MAX);
-        handlers.insert(laneway_core::Name::fixed(TAB_ACTION), handler);
+        handlers.insert(Name::fixed(TAB_ACTION), handler);
         handlers
     }
 
-    async fn run(&self, context: &JobContext) -> Outcome {
+    async fn run(&self, context: &JobContext, message: fn(&ActionError) -> String) -> Outcome {
         let asked: TabAction = match context.json() {
             Ok(asked) => asked,
             Err(failure) => return Outcome::Failed(failure),
         };
+        match self.act(asked, context).await {
+            Ok(result) => Outcome::Succeeded(Some(result)),
+            Err(ActionError::Forward(ForwardError::Canceled)) => Outcome::Canceled,
+            // An action is never retried: the instance may have done it.
+            Err(error) => Outcome::Failed(Failure::permanent(error.code(), message(&error))),
+        }
+    }
+
+    async fn act(&self, asked: TabAction, context: &JobContext) -> Result<Bytes, ActionError> {
         if asked.tab_id.is_empty() {
-            return failed("no_tab", "tabId is required for task execution");
+            return Err(ActionError::NoTabId);
         }
         let body = asked.body();
         let agent = asked.agent_id.unwrap_or_else(|| context.agent().to_string());
@@ -93,37 +102,55 @@ impl Tabs {
             body,
             time_left: context.time_left(),
         };
-        match self.forward(&action, context.cancellation()).await {
-            Ok(answered) => outcome_of(answered),
-            Err(ForwardError::Canceled) => Outcome::Canceled,
-            Err(error @ ForwardError::Unresolved { .. }) => failed("tab_not_found", &error.to_string()),
-            Err(error) => failed("executor_failed", &error.to_string()),
+        result_of(self.forward(&action, context.cancellation()).await.map_err(ActionError::Forward)?)
+    }
+}
+
+/// Why an action has no result.
+#[derive(Debug)]
+pub enum ActionError {
+    /// The payload names no tab.
+    NoTabId,
+    /// The action did not reach an instance, or its answer did not come back.
+    Forward(ForwardError),
+    /// The instance answered with a redirect, which is not followed.
+    Redirect {
+        /// The status.
+        status: u16,
+    },
+    /// The instance answered with an error.
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        body: String,
+    },
+}
+
+impl ActionError {
+    /// The code of the failure.
+    fn code(&self) -> &'static str {
+        match self {
+            ActionError::NoTabId => "no_tab",
+            ActionError::Forward(ForwardError::Unresolved { .. }) => "tab_not_found",
+            ActionError::Forward(_) => "executor_failed",
+            ActionError::Redirect { .. } | ActionError::Status { .. } => "executor_status",
         }
     }
 }
 
-fn outcome_of(answered: Answered) -> Outcome {
+fn result_of(answered: Answered) -> Result<Bytes, ActionError> {
     let Answered { status, content_type: _, body } = answered;
     match status {
-        200..300 if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() => {
-            Outcome::Succeeded(Some(Bytes::from(body)))
-        }
+        200..300 if serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() => Ok(Bytes::from(body)),
         200..300 => {
             let text = Value::from(String::from_utf8_lossy(&body));
-            Outcome::Succeeded(Some(Bytes::from(text.to_string().into_bytes())))
+            Ok(Bytes::from(text.to_string().into_bytes()))
         }
-        300..400 => {
-            failed("executor_status", &format!("executor returned {status}: redirects are not followed"))
-        }
+        300..400 => Err(ActionError::Redirect { status }),
         _ => {
             let body = String::from_utf8_lossy(&body);
-            let body = cut(&body, ERROR_BODY_MAX);
-            failed("executor_status", &format!("executor returned {status}: {body}"))
+            Err(ActionError::Status { status, body: cut(&body, ERROR_BODY_MAX).to_owned() })
         }
     }
-}
-
-/// An action is never tried again by itself: it may have been done all the same.
-fn failed(code: &'static str, message: &str) -> Outcome {
-    Outcome::Failed(Failure::permanent(code, message))
 }

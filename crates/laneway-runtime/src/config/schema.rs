@@ -1,0 +1,228 @@
+//! The sections that a configuration may have: those of this crate, and those that other crates contribute as data.
+//!
+//! A dialect contributes its default text, its keys with their ranges, and its lanes ([`DialectSection`]). A crate with
+//! entries of its own, such as servers that jobs are forwarded to, contributes how one entry is read and written
+//! ([`EntrySection`]). This crate knows none of them by name.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use laneway_core::{LaneSettings, Name};
+use toml::{Table, Value};
+
+use super::Secret;
+use super::build::lanes;
+use super::layers::Places;
+use super::path::KeyPath;
+use super::section::{Problems, Section};
+use crate::job_log::DialectJobs;
+
+/// The commented defaults of this crate's own sections.
+const NATIVE_DEFAULTS: &str = include_str!("../../config.default.toml");
+
+/// The text above the sections of dialects in the defaults.
+const DIALECTS_HEADER: &str = "
+# ---------------------------------------------------------------------------------------------------------------------
+# Dialects: the APIs of other systems, on their own paths, so that their clients work unchanged. See docs/compat/.
+";
+
+/// The section of a dialect, and the lanes that it needs.
+#[derive(Debug)]
+pub struct DialectSection {
+    /// Its name: the section is `[dialects.NAME]`.
+    pub name: &'static str,
+    /// The commented defaults of the section and of the dialect's lanes, as TOML. The keys of [`Mount`](super::Mount) are
+    /// always there.
+    pub defaults: &'static str,
+    /// The keys beside those of the mount, in the order of the defaults.
+    pub keys: &'static [DialectKey],
+    /// The jobs that belong to the dialect.
+    pub jobs: &'static [JobsOf],
+    /// Environment variables that set `running_max` of a lane, as (lane, variable), strongest first.
+    pub lane_variables: &'static [(&'static str, &'static str)],
+}
+
+/// Jobs that belong to a dialect: all jobs of a lane, or those of one kind. A lane without a kind is the dialect's own.
+#[derive(Clone, Copy, Debug)]
+pub struct JobsOf {
+    /// The lane.
+    pub lane: &'static str,
+    /// The kind. `None`: every kind.
+    pub kind: Option<&'static str>,
+}
+
+/// A key in the section of a dialect.
+#[derive(Debug)]
+pub enum DialectKey {
+    /// A whole number.
+    Count {
+        /// The key.
+        key: &'static str,
+        /// The values that it may have.
+        range: RangeInclusive<u32>,
+        /// A rule for special values.
+        rule: CountRule,
+    },
+    /// A text.
+    Text {
+        /// The key.
+        key: &'static str,
+    },
+    /// Another name for a key of the lane that has the dialect's name. Zero leaves that key as it is.
+    LaneAlias {
+        /// The key.
+        key: &'static str,
+        /// The key of the lane.
+        lane_key: &'static str,
+    },
+}
+
+/// A rule for a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountRule {
+    /// 0 stands for the default.
+    ZeroIsDefault,
+    /// A new value holds after a restart.
+    NeedsRestart,
+}
+
+/// A section whose entries have names that users give, such as `[instances.desk]`. API calls put and remove single
+/// entries, each as a whole.
+pub struct EntrySection {
+    /// Its name.
+    pub name: &'static str,
+    /// Its commented defaults.
+    pub defaults: &'static str,
+    /// Most entries.
+    pub len_max: usize,
+    /// Reads one entry. Problems go to the section.
+    pub read: fn(&Section<'_>) -> Option<Arc<dyn SectionEntry>>,
+    /// The key of an entry that is encrypted in the store.
+    pub secret: &'static str,
+    /// Why a change of the configuration cannot change entries, and what can.
+    pub not_patchable: &'static str,
+    /// Why an entry that no call put cannot be removed by a call.
+    pub not_removable: &'static str,
+}
+
+/// One entry of an [`EntrySection`].
+pub trait SectionEntry: Any + fmt::Debug + Send + Sync {
+    /// Every key with its value, in the order of the reference.
+    fn values(&self) -> Vec<(&'static str, EntryValue)>;
+}
+
+/// The value of a key of an entry.
+pub enum EntryValue {
+    /// A value that may be shown.
+    Plain(Value),
+    /// A value that is never shown.
+    Secret(Secret),
+}
+
+/// Every section of a configuration with its defaults.
+pub struct Schema {
+    defaults: String,
+    /// The defaults as a tree.
+    builtin: Table,
+    /// The defaults of keys that a lane leaves out.
+    lane: Table,
+    dialects: Vec<&'static DialectSection>,
+    entries: Vec<&'static EntrySection>,
+}
+
+impl Schema {
+    /// The sections of this crate alone.
+    pub fn native() -> Arc<Schema> {
+        Schema::new(&[], &[])
+    }
+
+    /// The sections of this crate and these. Panics when the defaults of one of them are not valid TOML.
+    pub fn new(dialects: &[&'static DialectSection], entries: &[&'static EntrySection]) -> Arc<Schema> {
+        let mut defaults = NATIVE_DEFAULTS.to_owned();
+        if !dialects.is_empty() {
+            defaults.push_str(DIALECTS_HEADER);
+        }
+        let texts: Vec<&str> = dialects
+            .iter()
+            .map(|dialect| dialect.defaults)
+            .chain(entries.iter().map(|entry| entry.defaults))
+            .collect();
+        defaults.push_str(&texts.join("\n"));
+        let builtin: Table = defaults.parse().expect("the embedded defaults are TOML");
+        let lane = lane_defaults(&builtin);
+        Arc::new(Schema { defaults, builtin, lane, dialects: dialects.to_vec(), entries: entries.to_vec() })
+    }
+
+    /// The reference: every key with its comment and its default, as TOML.
+    pub fn defaults(&self) -> &str {
+        &self.defaults
+    }
+
+    /// The variables of this process's environment that set limits of lanes (`LANEWAY_LANE_MAIN`, …), for
+    /// [`Layers::read`](super::Layers::read). For programs that use the library; the binary passes its whole environment.
+    pub fn lane_environment(&self) -> Vec<(String, String)> {
+        let names = super::lane_variables::all(self).into_iter().map(|(_, name)| name);
+        names.filter_map(|name| Some((name.clone(), std::env::var_os(&name)?.into_string().ok()?))).collect()
+    }
+
+    /// The jobs that belong to dialects.
+    pub fn dialect_jobs(&self) -> DialectJobs {
+        DialectJobs::new(self.dialects.iter().flat_map(|dialect| dialect.jobs).copied())
+    }
+
+    pub(super) fn builtin(&self) -> &Table {
+        &self.builtin
+    }
+
+    pub(super) fn lane(&self) -> &Table {
+        &self.lane
+    }
+
+    pub(super) fn dialects(&self) -> &[&'static DialectSection] {
+        &self.dialects
+    }
+
+    pub(super) fn entry_sections(&self) -> &[&'static EntrySection] {
+        &self.entries
+    }
+
+    /// The entry section of this name.
+    pub(crate) fn entry_section(&self, name: &str) -> Option<&'static EntrySection> {
+        self.entries.iter().copied().find(|section| section.name == name)
+    }
+
+    /// True for the lanes that every server has.
+    pub(crate) fn is_builtin_lane(&self, name: &str) -> bool {
+        self.builtin.get("lanes").is_some_and(|lanes| lanes.get(name).is_some())
+    }
+
+    /// The lanes of dialects with their default settings.
+    pub(super) fn dialect_lanes(&self) -> BTreeMap<Name, LaneSettings> {
+        let problems = Problems::new(Places::default());
+        let own = |name: &Name| {
+            let mut jobs = self.dialects.iter().flat_map(|dialect| dialect.jobs);
+            jobs.any(|jobs| jobs.kind.is_none() && jobs.lane == name.as_str())
+        };
+        let mut lanes = lanes(&Section::new(KeyPath::root(), &self.builtin, None, &problems), self);
+        lanes.retain(|name, _| own(name));
+        lanes
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.dialects.iter().map(|dialect| dialect.name);
+        f.debug_list().entries(names.chain(self.entries.iter().map(|section| section.name))).finish()
+    }
+}
+
+/// The keys that a lane leaves out: as the defaults have them for `main`, except for the number of running jobs.
+fn lane_defaults(builtin: &Table) -> Table {
+    let main = builtin.get("lanes").and_then(|lanes| lanes.get("main")).and_then(Value::as_table);
+    let mut lane = main.expect("the embedded defaults have the lane main").clone();
+    lane.insert("running_max".to_owned(), Value::from(LaneSettings::default().running_max));
+    lane
+}

@@ -1,0 +1,14 @@
+//! The schema of the configuration: the native sections, the dialects, and the instances of browser tabs.
+
+use std::sync::{Arc, LazyLock};
+
+use laneway_browser::INSTANCES;
+use laneway_runtime::config::Schema;
+
+static SCHEMA: LazyLock<Arc<Schema>> =
+    LazyLock::new(|| Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES]));
+
+/// Every section that the configuration may have, with its defaults.
+pub fn config_schema() -> &'static Arc<Schema> {
+    &SCHEMA
+}
