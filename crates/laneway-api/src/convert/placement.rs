@@ -4,7 +4,7 @@ use laneway_core::Name;
 use laneway_core::worker::{
     Affinity, AffinityMode, PLACEMENT_LIST_MAX, Package, Placement, RESOURCES_MAX, ResourceRef,
 };
-use laneway_wire::{AffinityWanted, ResourceWanted, WorkerConstraints};
+use laneway_wire::{AffinityConstraint, ResourceConstraint, WorkerConstraints};
 
 use super::{name, time};
 use crate::error::ApiError;
@@ -43,7 +43,7 @@ pub fn placement(asked: &WorkerConstraints<'_>) -> Result<Placement, ApiError> {
     })
 }
 
-fn of_affinity(asked: &AffinityWanted<'_>) -> Result<Affinity, ApiError> {
+fn of_affinity(asked: &AffinityConstraint<'_>) -> Result<Affinity, ApiError> {
     let mode = match asked.mode.as_deref() {
         None => AffinityMode::Preferred,
         Some(text) => AffinityMode::parse(text)
@@ -54,7 +54,7 @@ fn of_affinity(asked: &AffinityWanted<'_>) -> Result<Affinity, ApiError> {
     Ok(Affinity { key: loose("worker.affinity.key", &asked.key)?, mode, expires_at })
 }
 
-fn of_resource(asked: &ResourceWanted<'_>) -> Result<ResourceRef, ApiError> {
+fn of_resource(asked: &ResourceConstraint<'_>) -> Result<ResourceRef, ApiError> {
     let expires_at =
         asked.expires_at.as_deref().map(|text| time("worker.resources.expires_at", text)).transpose()?;
     Ok(ResourceRef {

@@ -109,7 +109,7 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
         ("Lane" | "LaneRequest", "order") => values(&["fair", "priority"]),
         ("Lane" | "LaneRequest", "on_shutdown") => values(&["keep", "cancel"]),
         ("Lane" | "LaneRequest", "dispatch") => values(&Dispatch::ALL.map(Dispatch::as_str)),
-        ("AffinityWanted", "mode") => values(&["sticky", "preferred"]),
+        ("AffinityConstraint", "mode") => values(&["sticky", "preferred"]),
         ("LeaseRelease", "outcome") => values(&["succeeded", "failed", "canceled", "handed_back"]),
         ("LeaseAnswer", "reason") => values(&DenyReason::NAMES),
         ("PackageRequest" | "WorkerCommandSent", "operation") => values(&["install", "uninstall"]),
@@ -179,7 +179,7 @@ fn name(schema: &str, field: &str) -> Option<Value> {
         | ("NodeRequest", "node" | "within")
         | ("NodeChain", "host")
         | ("NodeBinding", "from")
-        | ("ResourceWanted", "scope")
+        | ("ResourceConstraint", "scope")
         | ("LeaseRequest", "agent" | "lane" | "worker")
         | ("LeaseBeat" | "LeaseReport" | "LeaseRelease", "worker")
         | ("LeaseError", "code") => plain(),
@@ -194,11 +194,11 @@ fn name(schema: &str, field: &str) -> Option<Value> {
             json!({"maxProperties": KEYS_MAX, "propertyNames": plain(), "additionalProperties": plain()})
         }
         ("SessionRequest", "")
-        | ("SessionObject" | "AffinityWanted", "key")
+        | ("SessionObject" | "AffinityConstraint", "key")
         | ("ScheduleRequest" | "SchedulePatchRequest", "name")
         | ("ScheduleRequest" | "SchedulePatchRequest" | "PreviewRequest", "zone")
-        | ("PackageWanted", "name" | "version")
-        | ("ResourceWanted", "id" | "type" | "worker") => printable(),
+        | ("PackageConstraint", "name" | "version")
+        | ("ResourceConstraint", "id" | "type" | "worker") => printable(),
         ("RebindRequest", "lanes") => json!({"maxItems": OFFER_LIST_MAX, "items": printable()}),
         ("WorkerConstraints", "features") => json!({"maxItems": PLACEMENT_LIST_MAX, "items": printable()}),
         ("WorkerConstraints", "labels") => {

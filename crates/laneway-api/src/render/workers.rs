@@ -6,7 +6,8 @@ use laneway_core::engine::{Hold, Lacks};
 use laneway_core::worker::{Affinity, Orders, Package, Placement, ResourceRef, WorkerView};
 use laneway_core::{Name, Span};
 use laneway_wire::{
-    self as wire, AffinityWanted, PackageWanted, ResourceWanted, Worker, WorkerConstraints, WorkerPackage,
+    self as wire, AffinityConstraint, PackageConstraint, ResourceConstraint, Worker, WorkerConstraints,
+    WorkerPackage,
 };
 
 use super::time;
@@ -69,10 +70,10 @@ pub fn placement(placement: &Placement) -> WorkerConstraints<'_> {
     WorkerConstraints {
         package: package
             .as_ref()
-            .map(|Package { name, version }| PackageWanted { name: text(name), version: text(version) }),
+            .map(|Package { name, version }| PackageConstraint { name: text(name), version: text(version) }),
         features: Some(features.collect::<Vec<_>>()).filter(|list| !list.is_empty()),
         labels: Some(labels.collect()).filter(|list: &std::collections::BTreeMap<_, _>| !list.is_empty()),
-        affinity: affinity.as_ref().map(|Affinity { key, mode, expires_at }| AffinityWanted {
+        affinity: affinity.as_ref().map(|Affinity { key, mode, expires_at }| AffinityConstraint {
             key: text(key),
             mode: Some(mode.as_str().into()),
             expires_at: expires_at.map(|at| time(at).into()),
@@ -81,9 +82,9 @@ pub fn placement(placement: &Placement) -> WorkerConstraints<'_> {
     }
 }
 
-fn resource(resource: &ResourceRef) -> ResourceWanted<'_> {
+fn resource(resource: &ResourceRef) -> ResourceConstraint<'_> {
     let ResourceRef { id, worker, sort, scope, expires_at } = resource;
-    ResourceWanted {
+    ResourceConstraint {
         id: id.as_str().into(),
         worker: worker.as_str().into(),
         sort: sort.as_str().into(),
