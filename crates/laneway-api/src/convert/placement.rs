@@ -1,4 +1,4 @@
-//! What a job wants of its worker, in the engine's words.
+//! Converts the placement constraints of a job.
 
 use laneway_core::Name;
 use laneway_core::worker::{
@@ -9,7 +9,7 @@ use laneway_wire::{AffinityConstraint, ResourceConstraint, WorkerConstraints};
 use super::{name, time};
 use crate::error::ApiError;
 
-/// Reads `worker` of a job. Names on workers may hold any printable sign.
+/// Converts `worker` of a job. Names on workers may contain any printable character.
 pub fn placement(asked: &WorkerConstraints<'_>) -> Result<Placement, ApiError> {
     let WorkerConstraints { package, features, labels, affinity, resources } = asked;
     let package = package.as_ref().map(|package| {
@@ -27,7 +27,7 @@ pub fn placement(asked: &WorkerConstraints<'_>) -> Result<Placement, ApiError> {
     at_most("worker.resources", resources.len(), RESOURCES_MAX)?;
     if let Some(pair) = resources.windows(2).find(|pair| pair[0].worker != pair[1].worker) {
         let message = format!(
-            "are on workers {:?} and {:?}; a job runs on one worker, so use those of one",
+            "are on workers {:?} and {:?}; a job runs on one worker, so use resources of one worker",
             pair[0].worker, pair[1].worker
         );
         return Err(ApiError::field("worker.resources", message));

@@ -1,7 +1,7 @@
 //! Frames to a worker that are kept until it acknowledges them, and when each is sent again.
 //!
-//! Pure: time comes in, frames go out. All of it is gone with the connection: what must survive it is the engine's, which
-//! sends open dispatches again on the next one.
+//! Pure: it takes the time and returns frames. All of it ends with the connection: the engine sends open dispatches
+//! again on the next one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use laneway_core::Task;
 
 /// How often a frame is sent again before the connection counts as broken.
 pub const RESENDS_MAX: u32 = 6;
-/// Most bytes that wait for acknowledgements; a dispatch beyond them is given back.
+/// The most bytes that wait for acknowledgements. A dispatch beyond them is handed back.
 pub const OUTBOX_BYTES_MAX: usize = 8 << 20;
-/// Most frames that wait for acknowledgements; beyond them nothing more is asked of the worker.
+/// The most frames that wait for acknowledgements. Beyond them, no more commands are sent to the worker.
 pub const OUTBOX_LEN_MAX: usize = 4_096;
 
 /// The first wait, and the longest.
 const WAIT_FIRST: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How much of a wait is drawn by lot: a quarter.
+/// The random part of a wait: a quarter.
 const WAIT_JITTER: f64 = 0.25;
 
-/// What a frame is about, for what becomes of it when nobody acknowledges it.
+/// The subject of a frame. It decides what happens when no acknowledgement comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     /// Run this attempt.
@@ -47,19 +47,19 @@ pub struct Outbox {
     bytes: usize,
 }
 
-/// What is to be sent now.
+/// The frames to send now.
 #[derive(Default)]
 pub struct Due {
-    /// The frames, oldest first: their numbers, what they are about, their texts.
+    /// The frames, oldest first: their numbers, subjects and texts.
     pub frames: Vec<(u64, About, Utf8Bytes)>,
-    /// A frame was sent as often as it may: the connection is not worth trusting any more.
+    /// True when a frame was sent as often as allowed. The connection should be closed.
     pub exhausted: bool,
 }
 
 impl Outbox {
     /// True while `more` bytes can be kept.
     pub fn has_capacity(&self, more: usize) -> bool {
-        // One frame always fits: its length has a limit of its own.
+        // One frame always fits: its length has its own limit.
         self.entries.is_empty()
             || (self.bytes + more <= OUTBOX_BYTES_MAX && self.entries.len() < OUTBOX_LEN_MAX)
     }
@@ -71,14 +71,14 @@ impl Outbox {
         self.entries.insert(number, Entry { text, about, resends: 0, due });
     }
 
-    /// Forgets a frame, because it was acknowledged or is of no use any more.
+    /// Removes a frame that was acknowledged or is not needed any more.
     pub fn remove(&mut self, number: u64) -> Option<About> {
         let entry = self.entries.remove(&number)?;
         self.bytes -= entry.text.len();
         Some(entry.about)
     }
 
-    /// Forgets what is about this attempt.
+    /// Removes the frames about this attempt.
     pub fn remove_task(&mut self, task: Task) {
         let about_it =
             |entry: &Entry| matches!(entry.about, About::Dispatch(of) | About::Cancel(of) if of == task);
@@ -89,12 +89,12 @@ impl Outbox {
         }
     }
 
-    /// When something is due next.
+    /// When the next frame is due.
     pub fn next_due(&self) -> Option<Duration> {
         self.entries.values().map(|entry| entry.due).min()
     }
 
-    /// What is due, to be sent now.
+    /// The frames that are due.
     pub fn take_due(&mut self, now: Duration, mut jitter: impl FnMut() -> f64) -> Due {
         let mut due = Due::default();
         for (number, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.due <= now) {
@@ -110,7 +110,7 @@ impl Outbox {
     }
 }
 
-/// How long a frame that was sent again `resends` times waits, with `lot` from 0 to 1.
+/// How long a frame waits after `resends` resends, with `jitter` from 0 to 1.
 fn wait(resends: u32, jitter: f64) -> Duration {
     let full = WAIT_FIRST.saturating_mul(2u32.saturating_pow(resends)).min(WAIT_MAX);
     full.mul_f64(1.0 - WAIT_JITTER * jitter.clamp(0.0, 1.0))
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn d7_a_frame_is_sent_six_times_again_and_then_the_connection_is_given_up() {
+    fn d7_a_frame_is_sent_six_times_again_and_then_the_connection_is_closed() {
         let mut outbox = Outbox::default();
         outbox.put(Duration::ZERO, 1, "frame".into(), About::Other, 0.0);
         let mut sent = 0;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_or_of_no_use_is_not_sent_again() {
+    fn acknowledged_and_removed_frames_are_not_sent_again() {
         let mut outbox = Outbox::default();
         outbox.put(Duration::ZERO, 1, "a".into(), About::Dispatch(task(1)), 0.0);
         outbox.put(Duration::ZERO, 2, "b".into(), About::Cancel(task(1)), 0.0);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_wait_are_bounded() {
+    fn waiting_bytes_are_bounded() {
         let mut outbox = Outbox::default();
         assert!(outbox.has_capacity(OUTBOX_BYTES_MAX + 1), "one frame always fits");
         outbox.put(Duration::ZERO, 1, "x".repeat(OUTBOX_BYTES_MAX).into(), About::Other, 0.0);

@@ -1,4 +1,4 @@
-//! Every error in its golden form, and bodies that must never do worse than 400.
+//! Every error in its golden form, and bodies that must never cause more than a 400.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -257,7 +257,7 @@ async fn full_queues_and_stopping_servers() {
     .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
 }
 
-/// A store whose disk can go.
+/// A store whose disk can fail.
 struct Fragile {
     store: MemoryStore,
     is_gone: Arc<AtomicBool>,
@@ -282,7 +282,7 @@ impl Store for Fragile {
 
     fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         if self.is_gone.load(Ordering::Relaxed) {
-            return Err(StoreError::Failed("the disk is gone".to_owned()));
+            return Err(StoreError::Failed("the disk failed".to_owned()));
         }
         self.store.commit(epoch, effects)
     }
@@ -297,13 +297,13 @@ impl Store for Fragile {
 }
 
 #[tokio::test]
-async fn a_failed_commit_is_not_told_as_a_stop() {
+async fn a_failed_commit_is_not_reported_as_a_stop() {
     let is_gone = Arc::new(AtomicBool::new(false));
     let store = Fragile { store: MemoryStore::new(), is_gone: Arc::clone(&is_gone) };
     let world = World::over(Box::new(store), "").await;
     world.submit(r#"{"kind":"k"}"#).await;
     is_gone.store(true, Ordering::Relaxed);
-    let said = expect![[r#"
+    let response = expect![[r#"
         503 Service Unavailable
         content-type: application/problem+json
         retry-after: 5
@@ -317,7 +317,7 @@ async fn a_failed_commit_is_not_told_as_a_stop() {
           "type": "urn:laneway:problem:unavailable"
         }
     "#]];
-    said.assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+    response.assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
     for (method, path, body) in [
         ("POST", "/v1/jobs", r#"{"kind":"k"}"#),
         ("PATCH", "/v1/config", r#"{"limits":{"running_max":7}}"#),
@@ -329,9 +329,9 @@ async fn a_failed_commit_is_not_told_as_a_stop() {
 }
 
 #[tokio::test]
-async fn what_is_not_asked_for_is_rejected() {
+async fn unexpected_parameters_and_bodies_are_rejected() {
     let world = World::new().await;
-    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved"}"#).await;
     let mut asked = 0;
     for route in routes() {
         if authority::of(route.operation).unwrap().who == Who::Anyone || route.operation == "get_metrics" {
@@ -340,14 +340,19 @@ async fn what_is_not_asked_for_is_rejected() {
         let path = route.path.replace("{id}", &id).replace("{name}", "main");
         let request = world.request(route.method.as_str(), &format!("{path}?nonsense=1"));
         let (status, problem) = answer(request).await;
-        let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
-        assert_eq!(said, (400, Some("unknown_field"), Some("nonsense")), "{}: {problem}", route.operation);
+        let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+        assert_eq!(
+            response,
+            (400, Some("unknown_field"), Some("nonsense")),
+            "{}: {problem}",
+            route.operation
+        );
         if authority::of(route.operation).unwrap().mutates {
             let request = world.request(route.method.as_str(), &path).body(r#"{"nonsense":1}"#);
             let (status, problem) = answer(request).await;
-            let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+            let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
             assert_eq!(
-                said,
+                response,
                 (400, Some("unknown_field"), Some("nonsense")),
                 "{}: {problem}",
                 route.operation
@@ -365,7 +370,7 @@ async fn what_is_not_asked_for_is_rejected() {
 }
 
 #[tokio::test]
-async fn names_the_one_of_two_fields_that_does_not_fit() {
+async fn names_the_one_of_two_fields_that_is_wrong() {
     let world = World::new().await;
     for (body, field) in [
         (r#"{"kind":"k","deadline":"2020-01-01T00:00:00Z"}"#, "deadline"),
@@ -375,8 +380,8 @@ async fn names_the_one_of_two_fields_that_does_not_fit() {
         ),
     ] {
         let (status, problem) = answer(world.request("POST", "/v1/jobs").body(body)).await;
-        let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
-        assert_eq!(said, (422, Some("deadline_past"), Some(field)));
+        let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+        assert_eq!(response, (422, Some("deadline_past"), Some(field)));
     }
     let last = world.ask("POST", "/v1/jobs", r#"{"kind":"k","not_before":"9999-12-31T23:59:59Z"}"#).await;
     assert_eq!(
@@ -388,12 +393,12 @@ async fn names_the_one_of_two_fields_that_does_not_fit() {
 #[tokio::test]
 async fn strict_servers_reject_unknown_kinds() {
     let world = World::with_config("[limits]\nstrict_kinds = true").await;
-    let (status, problem) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"nobody"}"#)).await;
+    let (status, problem) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"unserved"}"#)).await;
     assert_eq!((status.as_u16(), problem["code"].as_str()), (422, Some("unknown_kind")));
 }
 
 #[tokio::test]
-async fn rights_and_sites() {
+async fn permissions_and_sites() {
     let open = World::new().await;
     let host = |host: &str| open.request("GET", "/v1/jobs").header("host", host);
     expect![[r#"
@@ -489,14 +494,14 @@ async fn large_bodies_are_rejected_before_they_are_read() {
           "type": "urn:laneway:problem:body_too_large"
         }
     "#]].assert_eq(&world.talk("POST", "/v1/jobs", &body).await);
-    // The head alone is sent: the answer must not wait for the body.
+    // Only the head is sent: the response must not wait for the body.
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     stream
         .write_all(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n")
         .await
         .unwrap();
     assert_eq!(read_status(&mut stream).await, "HTTP/1.1 413 Payload Too Large");
-    // A body without a length is counted while it comes.
+    // A body without a length is counted as it arrives.
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     stream
         .write_all(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -519,7 +524,7 @@ async fn read_status(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn odd_bodies_never_do_worse_than_400() {
+async fn odd_bodies_never_cause_more_than_400() {
     let world = World::new().await;
     let texts: [&[u8]; 20] = [
         b"",
@@ -553,7 +558,7 @@ async fn odd_bodies_never_do_worse_than_400() {
 }
 
 #[tokio::test]
-async fn half_a_head_is_cut_off() {
+async fn an_incomplete_head_ends_the_connection() {
     let world = World::new().await;
     for head in [
         "GET /livez HTTP/1.1\r\nhost: a\r\nhost : b\r\n\r\n",
@@ -567,7 +572,7 @@ async fn half_a_head_is_cut_off() {
 }
 
 #[test]
-fn every_code_is_told_in_the_documentation() {
+fn every_code_is_in_the_documentation() {
     let page = include_str!("../../../../docs/http-api.md");
     for code in Code::ALL {
         assert!(
@@ -578,7 +583,7 @@ fn every_code_is_told_in_the_documentation() {
     }
 }
 
-/// What a client hears that writes its whole request before it reads, as most do, and then uses the connection again.
+/// The responses to a client that writes its whole request before it reads, as most do, and then reuses the connection.
 async fn writes_first(world: &World, head: &str, len: usize) -> (String, String) {
     let patience = Duration::from_secs(60);
     let mut stream = TcpStream::connect(world.address).await.unwrap();
@@ -599,7 +604,7 @@ async fn writes_first(world: &World, head: &str, len: usize) -> (String, String)
     tokio::time::timeout(patience, talk).await.expect("the server answers")
 }
 
-/// The status line of the next answer, whose body is read, too.
+/// The status line of the next response. Its body is read as well.
 async fn read_answer(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\n") {
@@ -614,7 +619,7 @@ async fn read_answer(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn defect_18_a_413_is_heard_by_clients_that_write_first() {
+async fn defect_18_clients_that_write_first_receive_a_413() {
     let world = World::new().await;
     for (path, len) in [("/v1/jobs", 8 << 20), ("/v1/jobs/batch", 40 << 20)] {
         let (first, second) = writes_first(&world, path, len).await;
@@ -625,7 +630,7 @@ async fn defect_18_a_413_is_heard_by_clients_that_write_first() {
 }
 
 #[tokio::test]
-async fn defect_18_so_is_every_answer_that_comes_before_the_body() {
+async fn defect_18_and_every_response_that_comes_before_the_body() {
     let world = World::closed().await;
     let (first, second) = writes_first(&world, "/v1/jobs", 700 << 10).await;
     assert_eq!((first.as_str(), second.as_str()), ("http/1.1 401 unauthorized", "http/1.1 200 ok"));
@@ -635,15 +640,15 @@ async fn defect_18_so_is_every_answer_that_comes_before_the_body() {
 }
 
 #[tokio::test]
-async fn defect_18_a_client_that_waits_to_be_asked_is_not_asked_for_a_body_that_is_too_large() {
+async fn defect_18_a_client_that_expects_100_continue_gets_a_413_for_a_large_body() {
     let world = World::new().await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 8388608\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
-    let reading = stream.read_to_end(&mut said);
+    let mut response = Vec::new();
+    let reading = stream.read_to_end(&mut response);
     tokio::time::timeout(Duration::from_secs(60), reading).await.expect("it is closed").unwrap();
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.starts_with("HTTP/1.1 413") && !said.contains("100 Continue"), "{said}");
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.starts_with("HTTP/1.1 413") && !response.contains("100 Continue"), "{response}");
     world.stop().await;
 }

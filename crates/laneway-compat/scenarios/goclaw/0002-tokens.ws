@@ -1,4 +1,4 @@
-# Who somebody is comes from their token. A revoked one ends the socket.
+# The token identifies the client. A revoked token ends the socket.
 
 % token of admin
 % token of operator in acme
@@ -21,7 +21,7 @@ B< {"type":"res","id":"1","ok":false,"error":{"code":"UNAUTHORIZED","message":"p
 B> {"type":"req","id":"2","method":"connect","params":{"token":"<token of operator in acme>","tenant_hint":"other","user_id":"bob"}}
 B< {"type":"res","id":"2","ok":true,"payload":{"protocol":3,"role":"operator","server":{"name":"laneway","version":"<version>"},"tenant_id":"acme","user_id":"bob"}}
 
-# A token of the whole server may choose.
+# A server-wide token may choose the tenant.
 C> {"type":"req","id":"1","method":"connect","params":{"token":"<token of admin>","tenant_hint":"acme"}}
 C< {"type":"res","id":"1","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"acme","user_id":""}}
 

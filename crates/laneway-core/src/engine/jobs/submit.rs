@@ -390,16 +390,7 @@ impl Engine {
             None => self.settings.kinds.get(&spec.kind),
             Some(known) => Some(&self.queue.kinds[known].settings),
         };
-        spec.timeout = spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(self.settings.timeout));
-        spec.queue_timeout =
-            spec.queue_timeout.or(kind.and_then(|kind| kind.queue_timeout)).or(self.settings.queue_timeout);
-        if spec.retry.is_none() {
-            let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&self.settings.retry);
-            spec.retry = Some(policy.clone());
-        }
-        if spec.needs.hours.is_none() && !self.settings.agents.is_empty() {
-            spec.needs.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
-        }
+        self.settings.fill_in_defaults(spec, kind);
         if spec.keys.len() > 1 {
             spec.keys.sort();
             spec.keys.dedup();
