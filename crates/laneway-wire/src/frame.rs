@@ -13,6 +13,8 @@ mod outcome;
 mod package;
 mod resource;
 mod schema;
+#[cfg(any(test, feature = "schema-check"))]
+mod schema_check;
 mod session;
 mod text;
 
@@ -39,6 +41,8 @@ pub use outcome::{
 pub use package::{Install, PackageEvent, PackageOutcome, Uninstall};
 pub use resource::{READ_LEN_MAX, ResourceData, ResourceRead};
 pub use schema::schemas;
+#[cfg(any(test, feature = "schema-check"))]
+pub use schema_check::check_schema;
 pub use session::{
     Ack, Auth, AuthMode, Capabilities, Concurrency, Handshake, Heartbeat, KeptTask, Limit, METRICS_MAX,
     Manifest, NODE_LIMITS_MAX, OFFERS_MAX, PACKAGES_MAX, Package, PackageHealth, PackageStatus, Register,

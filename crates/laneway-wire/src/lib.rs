@@ -1,9 +1,9 @@
 //! The types of the HTTP API and the frames of the worker protocol.
 //!
-//! Servers, clients and the command line share these types, so that each field is defined once. They have no
-//! behaviour: the server checks values where it converts requests to commands. Objects that a client sends reject
-//! unknown and repeated fields. Objects that a server sends may gain fields, and readers skip fields that they do not
-//! know.
+//! Servers, clients and the command line share these types, so that each field is defined once. They have no behaviour:
+//! the server checks values where it converts requests to commands. Objects that a client sends reject unknown and
+//! repeated fields. Objects that a server sends may gain fields, and readers skip fields that they do not know. The one
+//! exception is [`resend`], the state machine that both sides of the worker protocol share.
 
 mod artifact;
 mod attempt;
@@ -21,6 +21,7 @@ mod lease;
 mod log;
 mod object;
 mod problem;
+pub mod resend;
 mod run;
 mod schedule;
 mod schedule_request;

@@ -3,14 +3,13 @@
 
 mod artifact_chunks;
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use laneway_core::{JobId, Name, Span, Task};
 use laneway_wire::frame::{
-    Constraints, Dispatch, Drain, ErrorCode, Frame, Handshake, JsonObject, Message, Text, Timestamp, schemas,
+    Constraints, Dispatch, Drain, ErrorCode, Frame, Handshake, JsonObject, Message, Text, Timestamp,
+    check_schema,
 };
 use serde_json::{Value, json};
 
@@ -21,6 +20,9 @@ use super::session::{
     Action, BAD_FRAMES_MAX, BAD_FRAMES_RATE_MAX, Now, QUESTIONS_MAX, Session, SessionState,
     UNAUTHENTICATED_FRAMES_MAX,
 };
+
+/// The answer to a registration or a heartbeat.
+const ALIVE: Answer = Answer::Alive { lease: Span::secs(30) };
 
 /// Accepts every worker with the token `good`.
 struct TestAuthenticator;
@@ -60,11 +62,17 @@ impl World {
         let mut world = World::new();
         world.greet();
         world.receive("register", register());
-        world.answer(Answer::Alive { lease: Span::secs(30) });
-        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-        world.answer(Answer::Alive { lease: Span::secs(30) });
+        world.answer(ALIVE);
+        world.receive("heartbeat", heartbeat());
+        world.answer(ALIVE);
         world.log.clear();
         world
+    }
+
+    /// Does something with the session, and records the frames and requests that follow.
+    fn act(&mut self, act: impl FnOnce(&mut Session, Now, &mut Vec<Action>)) {
+        act(&mut self.session, now(self.ms), &mut self.actions);
+        self.record();
     }
 
     fn now(&self) -> Now {
@@ -162,7 +170,9 @@ impl World {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 Action::Send(text) => {
-                    check_schema(&text);
+                    if let Err(error) = check_schema(&text) {
+                        panic!("the scheduler sent a frame that violates its schema: {error}\n{text}");
+                    }
                     let frame = Frame::parse(text.as_bytes()).unwrap();
                     self.log += &format!("scheduler {}\n", describe(&frame));
                 }
@@ -228,6 +238,10 @@ fn handshake(token: &str) -> Value {
         "worker": {"id": "w1", "version": "1", "hostname": "h"}})
 }
 
+fn heartbeat() -> Value {
+    json!({"healthy": true, "metrics": {"inflight": 0}})
+}
+
 fn register() -> Value {
     json!({"capabilities": {"concurrency": {"max_parallel": 4}, "runtimes": ["rust"], "features": ["kind:resize"]},
         "packages": []})
@@ -277,26 +291,6 @@ fn describe_question(question: &Question) -> String {
     }
 }
 
-/// Checks the envelope, then the payload, against the schemas.
-fn check_schema(text: &str) {
-    static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
-    let validators = VALIDATORS.get_or_init(|| {
-        let made = schemas().into_iter().map(|(name, schema)| {
-            let options = jsonschema::draft202012::options();
-            (name, options.should_validate_formats(true).build(&schema).unwrap())
-        });
-        made.collect()
-    });
-    let frame: Value = serde_json::from_str(text).unwrap();
-    let kind = frame["type"].as_str().unwrap();
-    for (name, part) in [("envelope", &frame), (kind, &frame["payload"])] {
-        let validator = &validators[&format!("ws.{name}.schema.json")];
-        if let Err(error) = validator.validate(part) {
-            panic!("the scheduler sent a frame that violates its schema: {error}\n{text}");
-        }
-    }
-}
-
 #[test]
 fn d2_the_example_exchange() {
     let mut world = World::new();
@@ -304,7 +298,7 @@ fn d2_the_example_exchange() {
     assert_eq!(world.session.state(), SessionState::Handshaking);
     world.receive("register", register());
     assert_eq!(world.session.state(), SessionState::Registered);
-    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.answer(ALIVE);
     let (task, id) = world.dispatch(1, 1);
     world.receive_ack(&id, task);
     world.answer(Answer::Done);
@@ -313,8 +307,8 @@ fn d2_the_example_exchange() {
     world.receive_about("result", task, result(task));
     // No frame is acknowledged before the commit.
     world.answer(Answer::Done);
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.receive("heartbeat", heartbeat());
+    world.answer(ALIVE);
     assert_eq!(world.session.state(), SessionState::Heartbeating);
     world.check(&expect![[r#"
         worker    handshake w-1
@@ -349,8 +343,7 @@ fn d1_bad_frames_get_an_error_and_only_many_of_them_end_the_connection() {
     world.receive_text(r#"{"type":"heartbeat","id":"h","ts":"2030-01-01T00:00:00Z","tenant":"acme","sender":{"role":"worker","id":"w1"},"payload":{}}"#);
     world.receive("cmd.dance", json!({}));
     world.receive("cmd.drain", json!({}));
-    world.session.handle_binary(world.now(), 3, &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.handle_binary(now, 3, out));
     world.check(&expect![[r#"
         scheduler error E.CMD.UNKNOWN
         scheduler error E.CMD.UNKNOWN h
@@ -368,8 +361,8 @@ fn d1_bad_frames_get_an_error_and_only_many_of_them_end_the_connection() {
     let mut world = World::up();
     for _ in 0..BAD_FRAMES_RATE_MAX {
         assert_ne!(world.session.state(), SessionState::Closed);
-        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-        world.answer(Answer::Alive { lease: Span::secs(30) });
+        world.receive("heartbeat", heartbeat());
+        world.answer(ALIVE);
         world.receive_text("garbage");
     }
     assert_eq!(world.session.state(), SessionState::Closed);
@@ -385,9 +378,9 @@ fn d1_bad_frames_get_an_error_and_only_many_of_them_end_the_connection() {
 fn d3_no_frame_is_accepted_before_handshake_and_registration() {
     let mut world = World::new();
     world.receive("register", register());
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", heartbeat());
     world.greet();
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", heartbeat());
     world.receive("result", result(Task { job: JobId(1), dispatch_seq: 1 }));
     world.check(&expect![[r#"
         worker    register w-1
@@ -419,15 +412,8 @@ fn d4_a_bad_token_gets_an_error_and_ends_the_connection() {
     "#]]);
     // A token that is revoked later ends a running session.
     let mut world = World::up();
-    let now = world.now();
-    world.session.close_with_error(
-        now,
-        ErrorCode::AuthInvalidToken,
-        "revoked",
-        "the token was revoked",
-        &mut world.actions,
-    );
-    world.record();
+    let (code, reason) = (ErrorCode::AuthInvalidToken, "the token was revoked");
+    world.act(|session, now, out| session.close_with_error(now, code, "revoked", reason, out));
     world.check(&expect![[r#"
         scheduler error E.AUTH.INVALID_TOKEN
         session   closes 1008 the token was revoked
@@ -478,7 +464,7 @@ fn d7_x3_a_dispatch_is_sent_again_until_it_is_acknowledged_but_not_forever() {
     "#]]);
     // A frame without an acknowledgement ends the connection, whatever else the worker sends.
     for _ in 0..4 {
-        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.receive("heartbeat", heartbeat());
         world.pass(4_000);
     }
     assert_eq!(world.log.matches("cmd.dispatch").count(), 4);
@@ -514,7 +500,7 @@ fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
     let (task, id) = world.dispatch(1, 1);
     world.receive_ack(&id, task);
     world.receive_about("result", task, result(task));
-    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.answer(ALIVE);
     world.answer(Answer::Done);
     world.answer(Answer::Done);
     world.check(&expect![[r#"
@@ -606,9 +592,7 @@ fn d22_x7_reports_of_a_worker_that_does_not_own_the_task_are_rejected() {
     world.receive_frame(&frame);
     // An attempt that was unbound does not belong to this worker, either.
     let (task, _) = world.dispatch(6, 1);
-    let now = world.now();
-    world.session.unbind(now, task, &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.unbind(now, task, out));
     world.receive_about("result", task, result(task));
     world.answer(Answer::Stale);
     world.check(&expect![[r#"
@@ -665,9 +649,7 @@ fn a_stop_is_sent_and_its_result_is_acknowledged() {
     let (task, id) = world.dispatch(1, 1);
     world.receive_ack(&id, task);
     world.answer(Answer::Done);
-    let now = world.now();
-    world.session.cancel(now, task, Some("by a user".to_owned()), &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.cancel(now, task, Some("by a user".to_owned()), out));
     let job = task.job.to_string();
     let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
     world.receive_about("result", task, stopped);
@@ -687,9 +669,8 @@ fn a_stop_is_sent_and_its_result_is_acknowledged() {
     "#]]);
     // A stop that comes before the payload is read: the worker never receives the task.
     let task = world.bind(2, 2);
-    world.session.cancel(now, task, None, &mut world.actions);
-    world.session.dispatch(now, task, payload(2, "{}"), &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.cancel(now, task, None, out));
+    world.act(|session, now, out| session.dispatch(now, task, payload(2, "{}"), out));
     world.check(&expect![[r#"
         session   asks ended t2 seq=2 Canceled
     "#]]);
@@ -699,16 +680,13 @@ fn a_stop_is_sent_and_its_result_is_acknowledged() {
 fn a_stop_outlives_the_connection_that_it_was_sent_on() {
     let mut world = World::up();
     let task = Task { job: JobId(1), dispatch_seq: 1 };
-    let now = world.now();
-    world.session.cancel(now, task, None, &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.cancel(now, task, None, out));
     let job = task.job.to_string();
     let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
     world.receive_about("result", task, stopped);
     world.answer(Answer::Stale);
     // An attempt that has ended is not stopped.
-    world.session.cancel(now, task, None, &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.cancel(now, task, None, out));
     world.check(&expect![[r#"
         scheduler cmd.cancel t1 seq=1
         worker    result w-4
@@ -746,9 +724,7 @@ fn d13_a_drain_is_sent_and_results_are_still_accepted() {
     world.receive_ack(&id, task);
     world.answer(Answer::Done);
     world.log.clear();
-    let now = world.now();
-    world.session.drain(now, Drain::default(), &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.drain(now, Drain::default(), out));
     assert_eq!(world.session.state(), SessionState::Draining);
     world.receive_about("result", task, result(task));
     world.answer(Answer::Done);
@@ -764,10 +740,8 @@ fn d13_a_drain_is_sent_and_results_are_still_accepted() {
 #[test]
 fn d16_x8_a_superseded_connection_gets_an_error_and_is_closed() {
     let mut world = World::up();
-    let now = world.now();
-    world.session.superseded(now, &mut world.actions);
-    world.record();
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.act(|session, now, out| session.superseded(now, out));
+    world.receive("heartbeat", heartbeat());
     world.check(&expect![[r#"
         scheduler error E.SESSION.STALE_BINDING
         session   closes 1008 superseded session
@@ -775,7 +749,7 @@ fn d16_x8_a_superseded_connection_gets_an_error_and_is_closed() {
     "#]]);
     // Or the engine says so in the answer to its next frame.
     let mut world = World::up();
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", heartbeat());
     world.answer(Answer::Superseded);
     assert_eq!(world.session.state(), SessionState::Closed);
 }

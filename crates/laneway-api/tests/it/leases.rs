@@ -147,9 +147,9 @@ async fn invalid_requests_name_their_field() {
         ),
     ] {
         let (response, problem) = post(&world, path, body.clone()).await;
-        let field = problem["field"].as_str();
+        let found = problem["field"].as_str();
         assert_eq!(
-            (response, problem["code"].as_str().unwrap(), field),
+            (response, problem["code"].as_str().unwrap(), found),
             (status, code, field),
             "{body}: {problem}"
         );

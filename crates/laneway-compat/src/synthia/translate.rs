@@ -285,8 +285,12 @@ impl Seen {
     }
 
     fn progress(&self) -> Option<Progress> {
-        let said = self.progress.as_ref()?;
-        Some(Progress { progress: said.fraction, message: said.message.to_string(), at: stamp(said.at) })
+        let progress = self.progress.as_ref()?;
+        Some(Progress {
+            progress: progress.fraction,
+            message: progress.message.to_string(),
+            at: stamp(progress.at),
+        })
     }
 
     fn result(&self) -> Option<Box<RawValue>> {
@@ -300,14 +304,14 @@ impl Seen {
 
     fn error(&self) -> Option<String> {
         let end = self.view.end.as_ref()?;
-        let said = end.error.as_ref().map(|error| error.message.to_string());
+        let error = end.error.as_ref().map(|error| error.message.to_string());
         match (end.state, end.reason) {
             // A job that ends while it waits has no message of a runner: its reason is all that is known of it here.
             (JobState::Failed, Reason::Expired | Reason::QueueTimeout) if end.attempt_id.is_none() => {
                 Some(end.reason.as_str().to_owned())
             }
-            (JobState::Failed, _) => said.or_else(|| Some(end.reason.as_str().to_owned())),
-            _ => said,
+            (JobState::Failed, _) => error.or_else(|| Some(end.reason.as_str().to_owned())),
+            _ => error,
         }
     }
 }

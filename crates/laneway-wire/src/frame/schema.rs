@@ -15,7 +15,7 @@ pub fn schemas() -> Vec<(String, Value)> {
 }
 
 /// The file name of the schema of a type, or of the envelope.
-fn file_name(name: &str) -> String {
+pub(super) fn file_name(name: &str) -> String {
     format!("ws.{name}.schema.json")
 }
 
