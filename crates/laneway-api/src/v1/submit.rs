@@ -198,14 +198,9 @@ fn prepare(
     settings: &Settings,
     job: &JobRequest<'_>,
 ) -> Result<Submission, ApiError> {
-    Ok(Submission {
-        spec: convert::job_spec(job, &caller.tenant, settings, &api.names)?,
-        payload: job.payload.map_or("null", RawValue::get).as_bytes().into(),
-        origin: caller.origin(),
-        prior: None,
-        record_rejection: false,
-        strict_lane: true,
-    })
+    let spec = convert::job_spec(job, &caller.tenant, settings, &api.names)?;
+    let payload = job.payload.map_or("null", RawValue::get).as_bytes().into();
+    Ok(Submission { strict_lane: true, ..Submission::new(spec, payload, caller.origin()) })
 }
 
 /// The spec as the engine will store it, for the response.

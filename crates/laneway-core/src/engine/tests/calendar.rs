@@ -4,9 +4,9 @@ use crate::command::ScheduleCommand;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::story::{START, Story, number, span, text};
-use crate::schedule::{RunMode, ScheduleRef};
+use crate::schedule::{FireMode, ScheduleRef};
 use crate::{
-    CatchUp, Change, Command, FiringLogEntry, Name, Origin, Overlap, RetryPolicy, RunStatus, Schedule,
+    CatchUp, Change, Command, FiringLogEntry, FiringStatus, Name, Origin, Overlap, RetryPolicy, Schedule,
     ScheduleId, SchedulePatch, ScheduleSpec, Span, Timing, Wall,
 };
 
@@ -78,7 +78,7 @@ impl Calendar {
 impl Story {
     pub(super) fn schedule_command(&mut self, verb: &str, rest: &[&str], options: &Options<'_>) -> Command {
         let name = rest[0];
-        let origin = Origin::house("test");
+        let origin = Origin::server("test");
         let tenant = options.get("as").map(|tenant| text(tenant));
         if verb == "schedule" {
             return Command::Schedule(ScheduleCommand::Put(
@@ -97,7 +97,7 @@ impl Story {
             }
             "delete" => Command::Schedule(ScheduleCommand::Delete { tenant, id, origin }),
             _ => {
-                let mode = if rest.contains(&"due") { RunMode::Due } else { RunMode::Force };
+                let mode = if rest.contains(&"due") { FireMode::Due } else { FireMode::Force };
                 Command::Schedule(ScheduleCommand::Fire { tenant, id, mode, origin })
             }
         }
@@ -165,9 +165,9 @@ impl Story {
         assert_eq!(Some(schedule), self.calendar.schedules.get(&schedule.id), "memory and store agree");
         let state = &schedule.state;
         let next = state.next_at.map_or("never".to_owned(), since);
-        let last = state.last_status.map_or("none", RunStatus::as_str);
+        let last = state.last_status.map_or("none", FiringStatus::as_str);
         let switch = if schedule.spec.enabled { "on" } else { "off" };
-        format!("{name} is {switch}, next {next}, last {last}, {} runs", state.runs)
+        format!("{name} is {switch}, next {next}, last {last}, {} runs", state.firings)
     }
 }
 

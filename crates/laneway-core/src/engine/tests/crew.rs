@@ -41,7 +41,7 @@ pub(super) fn command(story: &Story, verb: &str, rest: &[&str], options: &Option
                 tenant,
                 worker,
                 drain,
-                origin: Origin::house("test"),
+                origin: Origin::server("test"),
             });
         }
         "rebind" => {
@@ -51,14 +51,14 @@ pub(super) fn command(story: &Story, verb: &str, rest: &[&str], options: &Option
                 tenant,
                 worker,
                 lanes,
-                origin: Origin::house("test"),
+                origin: Origin::server("test"),
             });
         }
         "offers" => {
             let said = WorkerReport::Offers(Box::new(offer(rest[0], options)));
             return Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage {
                 connection: connection(rest[1]),
-                said,
+                report: said,
             })));
         }
         "pulse" => WorkerReport::Beat(beat(rest, options)),
@@ -69,7 +69,10 @@ pub(super) fn command(story: &Story, verb: &str, rest: &[&str], options: &Option
         }
         _ => WorkerReport::Gone,
     };
-    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection: connection(rest[0]), said })))
+    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage {
+        connection: connection(rest[0]),
+        report: said,
+    })))
 }
 
 /// Every registered worker in a line.

@@ -120,7 +120,7 @@ impl Story {
             return Command::Workflow(WorkflowCommand::Cancel {
                 tenant,
                 run: *run.0,
-                origin: Origin::house("test"),
+                origin: Origin::server("test"),
             });
         }
         self.members.naming = name.to_owned();
@@ -171,7 +171,7 @@ impl Story {
             spec,
             members,
             definition: None,
-            origin: Origin::house("test"),
+            origin: Origin::server("test"),
             prior,
             strict_lanes: false,
         })))

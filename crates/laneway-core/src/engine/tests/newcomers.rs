@@ -49,7 +49,7 @@ impl Bench {
             settings,
             overrides: None,
             detail,
-            origin: Origin::house("test"),
+            origin: Origin::server("test"),
         }));
     }
 

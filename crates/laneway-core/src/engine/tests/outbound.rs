@@ -4,7 +4,7 @@
 use crate::command::PUBLISHED_BYTES_MAX;
 use crate::command::{AdminCommand, ScheduleCommand};
 use crate::engine::Engine;
-use crate::schedule::{CatchUp, Overlap, SCHEDULE_SELF};
+use crate::schedule::SCHEDULE_SELF;
 use crate::{
     Command, Effects, EventKind, JobSpec, Mono, Name, Now, Origin, RejectionCode, Reply, SchedulePatch,
     ScheduleSpec, Session, Settings, Span, Timing, Wall,
@@ -31,41 +31,11 @@ fn a_message_is_one_event_of_its_tenant_and_no_call_of_anybody() {
 
 fn schedule(session: &str) -> ScheduleSpec {
     let job = JobSpec {
-        tenant: Name::fixed("acme"),
-        kind: Name::fixed("k"),
         agent: Name::fixed("A"),
-        lane: Name::fixed("main"),
         session: Some(Session::new(Name::new(session).unwrap())),
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        callback: None,
-        needs: Default::default(),
-        wants: None,
-        schedule: None,
-        member: None,
+        ..JobSpec::new(Name::fixed("acme"), Name::fixed("k"))
     };
-    ScheduleSpec {
-        tenant: Name::fixed("acme"),
-        name: Name::fixed("s"),
-        timing: Timing::Every { every: Span::hours(1), anchor: None },
-        job,
-        payload: Vec::new().into(),
-        enabled: true,
-        delete_after_run: None,
-        catch_up: CatchUp::Skip,
-        overlap: Overlap::Skip,
-        jitter: Span(0),
-        note: Vec::new().into(),
-        owner: None,
-    }
+    ScheduleSpec::new(Name::fixed("s"), Timing::Every { every: Span::hours(1), anchor: None }, job)
 }
 
 #[test]
@@ -73,7 +43,7 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
     let mut engine = Engine::new(Settings::default(), 7, START);
     let mut put = |session: &str| {
         let command =
-            Command::Schedule(ScheduleCommand::Put(Box::new(schedule(session)), Origin::house("test")));
+            Command::Schedule(ScheduleCommand::Put(Box::new(schedule(session)), Origin::server("test")));
         engine.apply(START, command, &mut Effects::default())
     };
     let long = format!("{}{SCHEDULE_SELF}", "x".repeat(100));
@@ -90,7 +60,7 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
         tenant: None,
         id: made.id,
         patch,
-        origin: Origin::house("test"),
+        origin: Origin::server("test"),
     });
     let Reply::Schedule(made) = engine.apply(START, update, &mut Effects::default()) else {
         panic!("changed")
@@ -102,7 +72,7 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
 fn a_patch_that_was_made_from_another_schedule_changes_nothing() {
     let mut engine = Engine::new(Settings::default(), 7, START);
     let mut effects = Effects::default();
-    let origin = || Origin::house("test");
+    let origin = || Origin::server("test");
     let put = Command::Schedule(ScheduleCommand::Put(Box::new(schedule("chat")), origin()));
     let Reply::Schedule(made) = engine.apply(START, put, &mut effects) else { panic!("it is made") };
     let update = |made_from: &ScheduleSpec, name: &'static str| {

@@ -12,38 +12,13 @@ use expect_test::expect;
 pub(super) const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
 
 fn spec() -> JobSpec {
-    JobSpec {
-        tenant: Name::fixed("default"),
-        kind: Name::fixed("k"),
-        agent: Name::fixed("A"),
-        lane: Name::fixed("main"),
-        session: None,
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        schedule: None,
-        callback: None,
-        needs: Default::default(),
-        member: None,
-        wants: None,
-    }
+    JobSpec { agent: Name::fixed("A"), ..JobSpec::new(Name::fixed("default"), Name::fixed("k")) }
 }
 
 pub(super) fn submission(payload_len: usize) -> Submission {
     Submission {
-        spec: spec(),
-        payload: vec![0; payload_len].into(),
-        origin: Origin::house("test"),
-        prior: None,
         record_rejection: true,
-        strict_lane: false,
+        ..Submission::new(spec(), vec![0; payload_len].into(), Origin::server("test"))
     }
 }
 

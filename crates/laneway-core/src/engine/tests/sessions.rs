@@ -760,7 +760,7 @@ fn only_so_many_sessions_without_jobs_are_remembered() {
     let name = |n: i64| Name::new(&format!("s{n}")).expect("a name");
     for n in 0..10_002 {
         let now = crate::Now { wall: crate::Wall(1_000 + n), ..now };
-        let (tenant, key, origin) = (Name::fixed("default"), name(n), Origin::house("test"));
+        let (tenant, key, origin) = (Name::fixed("default"), name(n), Origin::server("test"));
         engine.apply(
             now,
             Command::Session(SessionCommand::Stop { tenant, key, what: StopWhat::All, origin }),
@@ -782,7 +782,7 @@ fn a_tenant_that_leaves_many_sessions_behind_pushes_out_its_own_only() {
     let name = |n: i64| Name::new(&format!("s{n}")).expect("a name");
     let mut stop = |tenant: &'static str, n: i64| {
         let now = crate::Now { wall: crate::Wall(1_000 + n), ..now };
-        let (tenant, key, origin) = (Name::fixed(tenant), name(n), Origin::house("test"));
+        let (tenant, key, origin) = (Name::fixed(tenant), name(n), Origin::server("test"));
         engine.apply(
             now,
             Command::Session(SessionCommand::Stop { tenant, key, what: StopWhat::All, origin }),

@@ -96,7 +96,7 @@ impl Story {
             "finish" => Command::Finish(self.fence(name), outcome(rest[1])),
             "cancel" => {
                 let tenant = options.get("tenant").map(|tenant| text(tenant));
-                Command::Cancel { tenant, job: self.jobs[name], origin: Origin::house("test") }
+                Command::Cancel { tenant, job: self.jobs[name], origin: Origin::server("test") }
             }
             "executor" => Command::Admin(AdminCommand::Offer(executor(name, rest[1], &options))),
             "withdraw" => Command::Admin(AdminCommand::Withdraw(text(name))),
@@ -161,9 +161,9 @@ impl Story {
             "showrun" => return vec![self.members.show(name)],
             "admit" => Command::Admin(AdminCommand::SetAdmission {
                 open: name == "on",
-                origin: Origin::house("test"),
+                origin: Origin::server("test"),
             }),
-            "resetall" => Command::Session(SessionCommand::ResetAll { origin: Origin::house("test") }),
+            "resetall" => Command::Session(SessionCommand::ResetAll { origin: Origin::server("test") }),
             "show" => return vec![self.show_schedule(name)],
             "runs" => return self.calendar.runs(name),
             "schedule" | "update" | "toggle" | "delete" | "run" => {
@@ -397,7 +397,7 @@ impl Story {
             tenant: options.get("tenant").map(|tenant| text(tenant)),
             job,
             stored: self.deliveries.values().find(|row| row.job == job).cloned().map(Box::new),
-            origin: Origin::house("test"),
+            origin: Origin::server("test"),
         })
     }
 
@@ -512,8 +512,6 @@ impl Story {
         });
         let after = |key: &str| options.get(key).map(|at| self.now.wall + span(at));
         let spec = JobSpec {
-            tenant: named("tenant", "default"),
-            kind: named("kind", "k"),
             agent: named("agent", "A"),
             lane: named("lane", "main"),
             session,
@@ -525,21 +523,23 @@ impl Story {
             timeout: options.get("timeout").map(|value| span(value)),
             retry,
             idempotency: idempotency.clone(),
-            retry_of: None,
-            tags: Vec::new(),
-            schedule: None,
             callback: options
                 .get("callback")
                 .map(|host| Callback { url: format!("https://{host}/done").into(), format: text("laneway") }),
-            needs: needs(options),
-            member: None,
-            wants: crew::wants(options, self.now),
+            capacity: needs(options),
+            placement: crew::wants(options, self.now),
+            ..JobSpec::new(named("tenant", "default"), named("kind", "k"))
         };
         let prior = idempotency.and_then(|key| self.keys.get(&key.key).copied());
         let record_rejection = options.contains_key("record");
         let strict_lane = options.contains_key("strict");
-        let origin = Origin::house("test");
-        Submission { spec, payload: Vec::new().into(), origin, prior, record_rejection, strict_lane }
+        let origin = Origin::server("test");
+        Submission {
+            prior,
+            record_rejection,
+            strict_lane,
+            ..Submission::new(spec, Vec::new().into(), origin)
+        }
     }
 
     /// `lane NAME …`, `kind NAME …`, `tenant NAME …`, `agent NAME weight=2`, `key NAME limit=2`, `server …`.
@@ -603,7 +603,7 @@ impl Story {
             settings: Box::new(self.settings.clone()),
             overrides: None,
             detail: "test".into(),
-            origin: Origin::house("test"),
+            origin: Origin::server("test"),
         })
     }
 
@@ -724,7 +724,12 @@ impl Story {
             "stopall" => StopWhat::All,
             _ => StopWhat::Reset,
         };
-        Command::Session(SessionCommand::Stop { tenant, key: text(key), what, origin: Origin::house("test") })
+        Command::Session(SessionCommand::Stop {
+            tenant,
+            key: text(key),
+            what,
+            origin: Origin::server("test"),
+        })
     }
 
     fn show_session(&self, key: &str) -> String {
@@ -750,7 +755,7 @@ impl Story {
             tenant: None,
             worker,
             pid,
-            said,
+            update: said,
         })))
     }
 

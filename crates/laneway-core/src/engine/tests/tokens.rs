@@ -50,12 +50,12 @@ impl Tokens {
 
     fn put(&mut self, now: Now, token: TokenRecord) -> bool {
         let (reply, _) =
-            self.apply(now, Command::Admin(AdminCommand::PutToken(Box::new(token), Origin::house("test"))));
+            self.apply(now, Command::Admin(AdminCommand::PutToken(Box::new(token), Origin::server("test"))));
         reply == Reply::Done
     }
 
     fn rotate(&mut self, now: Now, old: &str, ends_at: Wall, token: TokenRecord) -> Reply {
-        let (old, token, origin) = (name(old), Box::new(token), Origin::house("test"));
+        let (old, token, origin) = (name(old), Box::new(token), Origin::server("test"));
         self.apply(now, Command::Admin(AdminCommand::RotateToken { old, ends_at, token, origin })).0
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::{JobId, Name, ScheduleId, Wall};
 
 /// Most bytes of a summary or an error that an entry keeps; longer texts are cut and say so.
-pub const RUN_TEXT_MAX: usize = 16 * 1024;
+pub const FIRING_TEXT_MAX: usize = 16 * 1024;
 
 /// What a cut text ends with.
 const TRUNCATED: &str = "...[truncated]";
@@ -28,10 +28,10 @@ pub struct FiringLogEntry {
     /// The slot; for a run by hand, when it was asked for; where several slots passed together, the first of them.
     pub slot: Wall,
     /// How it ended.
-    pub status: RunStatus,
-    /// What a run that ended well gave back, as text, at most [`RUN_TEXT_MAX`] bytes and a mark.
+    pub status: FiringStatus,
+    /// What a run that ended well gave back, as text, at most [`FIRING_TEXT_MAX`] bytes and a mark.
     pub summary: Option<Box<str>>,
-    /// What went wrong, or why the slot passed, at most [`RUN_TEXT_MAX`] bytes and a mark.
+    /// What went wrong, or why the slot passed, at most [`FIRING_TEXT_MAX`] bytes and a mark.
     pub error: Option<Box<str>>,
     /// Attempts opened.
     pub attempts: u32,
@@ -50,7 +50,7 @@ pub struct FiringLogEntry {
 /// How a run of a schedule stands or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum RunStatus {
+pub enum FiringStatus {
     /// It ended well.
     Ok = 0,
     /// It failed.
@@ -69,30 +69,30 @@ pub enum RunStatus {
     Queued = 7,
 }
 
-impl RunStatus {
+impl FiringStatus {
     /// Every status, in the order of their codes.
-    pub const ALL: [RunStatus; 8] = [
-        RunStatus::Ok,
-        RunStatus::Error,
-        RunStatus::Running,
-        RunStatus::Canceled,
-        RunStatus::Skipped,
-        RunStatus::Interrupted,
-        RunStatus::Timeout,
-        RunStatus::Queued,
+    pub const ALL: [FiringStatus; 8] = [
+        FiringStatus::Ok,
+        FiringStatus::Error,
+        FiringStatus::Running,
+        FiringStatus::Canceled,
+        FiringStatus::Skipped,
+        FiringStatus::Interrupted,
+        FiringStatus::Timeout,
+        FiringStatus::Queued,
     ];
 
     /// The word users see.
     pub fn as_str(self) -> &'static str {
         match self {
-            RunStatus::Ok => "ok",
-            RunStatus::Error => "error",
-            RunStatus::Running => "running",
-            RunStatus::Canceled => "canceled",
-            RunStatus::Skipped => "skipped",
-            RunStatus::Interrupted => "interrupted",
-            RunStatus::Timeout => "timeout",
-            RunStatus::Queued => "queued",
+            FiringStatus::Ok => "ok",
+            FiringStatus::Error => "error",
+            FiringStatus::Running => "running",
+            FiringStatus::Canceled => "canceled",
+            FiringStatus::Skipped => "skipped",
+            FiringStatus::Interrupted => "interrupted",
+            FiringStatus::Timeout => "timeout",
+            FiringStatus::Queued => "queued",
         }
     }
 
@@ -102,12 +102,12 @@ impl RunStatus {
     }
 
     /// The status of a stored code.
-    pub fn from_code(code: u8) -> Option<RunStatus> {
-        RunStatus::ALL.get(usize::from(code)).copied()
+    pub fn from_code(code: u8) -> Option<FiringStatus> {
+        FiringStatus::ALL.get(usize::from(code)).copied()
     }
 }
 
-impl fmt::Display for RunStatus {
+impl fmt::Display for FiringStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -139,14 +139,14 @@ impl fmt::Display for ScheduleLine {
     }
 }
 
-/// The text of these bytes, cut at [`RUN_TEXT_MAX`] bytes between two characters, with a mark where it was cut.
+/// The text of these bytes, cut at [`FIRING_TEXT_MAX`] bytes between two characters, with a mark where it was cut.
 pub fn cut_text(bytes: &[u8]) -> Box<str> {
-    if bytes.len() <= RUN_TEXT_MAX {
+    if bytes.len() <= FIRING_TEXT_MAX {
         return String::from_utf8_lossy(bytes).into();
     }
-    let mut end = RUN_TEXT_MAX;
+    let mut end = FIRING_TEXT_MAX;
     // A byte that goes on with a character must not be the first one that is cut off; a character has four at most.
-    while end + 3 > RUN_TEXT_MAX && bytes[end] & 0xC0 == 0x80 {
+    while end + 3 > FIRING_TEXT_MAX && bytes[end] & 0xC0 == 0x80 {
         end -= 1;
     }
     let mut text = String::from_utf8_lossy(&bytes[..end]).into_owned();
