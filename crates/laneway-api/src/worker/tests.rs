@@ -777,14 +777,14 @@ fn silence_and_late_frames_end_a_connection() {
     let mut world = World::new();
     world.pass(60_000);
     world.check(&expect![[r#"
-        session   closes 1008 handshake came too late
+        session   closes 1008 the handshake came too late
     "#]]);
     let mut world = World::new();
     world.greet();
     world.log.clear();
     world.pass(60_000);
     world.check(&expect![[r#"
-        session   closes 1008 registration came too late
+        session   closes 1008 the registration came too late
     "#]]);
     let mut world = World::up();
     world.pass(17_000);
@@ -794,7 +794,7 @@ fn silence_and_late_frames_end_a_connection() {
     "#]]);
     world.pass(1_000);
     world.check(&expect![[r#"
-        session   closes 1001 nothing was heard for three heartbeats
+        session   closes 1001 no frame came for three heartbeats
     "#]]);
 }
 

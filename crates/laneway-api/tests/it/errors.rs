@@ -36,11 +36,11 @@ async fn errors_in_the_body() {
         content-type: application/problem+json
         {
           "code": "invalid_field",
-          "detail": "timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms",
+          "detail": "timeout must be a duration with units, such as 30s, 5m, 1h30m or 500ms",
           "field": "timeout",
           "request_id": "<request>",
           "status": 400,
-          "title": "A field has a value that cannot be",
+          "title": "A field has an invalid value",
           "type": "urn:laneway:problem:invalid_field"
         }
     "#]]
@@ -54,7 +54,7 @@ async fn errors_in_the_body() {
           "field": "knd",
           "request_id": "<request>",
           "status": 400,
-          "title": "No such field",
+          "title": "The field is unknown",
           "type": "urn:laneway:problem:unknown_field"
         }
     "#]].assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","knd":"l"}"#).await);
@@ -64,10 +64,10 @@ async fn errors_in_the_body() {
         content-type: application/problem+json
         {
           "code": "too_deep",
-          "detail": "the body is nested deeper than 64 levels; flatten it",
+          "detail": "the body is nested deeper than 64 levels; use a flatter body",
           "request_id": "<request>",
           "status": 400,
-          "title": "The body is nested too deep",
+          "title": "The body is nested too deeply",
           "type": "urn:laneway:problem:too_deep"
         }
     "#]]
@@ -111,10 +111,10 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "invalid_id",
-          "detail": "a job's id looks like <id>; take it from the answer to the submit",
+          "detail": "a job id looks like <id>; the response to the submit has it",
           "request_id": "<request>",
           "status": 400,
-          "title": "This is not an id",
+          "title": "The id is invalid",
           "type": "urn:laneway:problem:invalid_id"
         }
     "#]]
@@ -124,10 +124,10 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "not_found",
-          "detail": "there is no such job; it may have been removed after its retention",
+          "detail": "the job does not exist; it may have been removed after its retention",
           "request_id": "<request>",
           "status": 404,
-          "title": "There is no such thing",
+          "title": "It does not exist",
           "type": "urn:laneway:problem:not_found"
         }
     "#]]
@@ -137,10 +137,10 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "not_found",
-          "detail": "there is no such path; /openapi.json lists them",
+          "detail": "the path does not exist; /openapi.json lists all paths",
           "request_id": "<request>",
           "status": 404,
-          "title": "There is no such thing",
+          "title": "It does not exist",
           "type": "urn:laneway:problem:not_found"
         }
     "#]]
@@ -151,10 +151,10 @@ async fn errors_in_the_path() {
         allow: POST,GET,HEAD
         {
           "code": "method_not_allowed",
-          "detail": "the path does not know this method; the Allow header lists those it knows",
+          "detail": "the path does not support this method; the Allow header lists the methods that it supports",
           "request_id": "<request>",
           "status": 405,
-          "title": "Not with this method",
+          "title": "The path does not support this method",
           "type": "urn:laneway:problem:method_not_allowed"
         }
     "#]]
@@ -168,7 +168,7 @@ async fn errors_in_the_path() {
           "field": "limit",
           "request_id": "<request>",
           "status": 400,
-          "title": "A field has a value that cannot be",
+          "title": "A field has an invalid value",
           "type": "urn:laneway:problem:invalid_field"
         }
     "#]]
@@ -178,11 +178,11 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "unknown_field",
-          "detail": "lne: no such parameter; there are state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain",
+          "detail": "lne: unknown parameter; use state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain",
           "field": "lne",
           "request_id": "<request>",
           "status": 400,
-          "title": "No such field",
+          "title": "The field is unknown",
           "type": "urn:laneway:problem:unknown_field"
         }
     "#]].assert_eq(&world.talk("GET", "/v1/jobs?lne=x", "").await);
@@ -225,7 +225,7 @@ async fn full_queues_and_stopping_servers() {
           "request_id": "<request>",
           "retry_after_ms": 30000,
           "status": 507,
-          "title": "Storage runs low",
+          "title": "Storage is low",
           "type": "urn:laneway:problem:storage_low"
         }
     "#]]
@@ -309,11 +309,11 @@ async fn a_failed_commit_is_not_reported_as_a_stop() {
         retry-after: 5
         {
           "code": "unavailable",
-          "detail": "the server stopped before it could answer; it is not known whether this was done; ask again after its restart, with the same idempotency key",
+          "detail": "the server stopped before it could respond; the change may or may not have happened; send the request again after its restart, with the same idempotency key",
           "request_id": "<request>",
           "retry_after_ms": 5000,
           "status": 503,
-          "title": "The server stopped before it answered",
+          "title": "The server stopped before it responded",
           "type": "urn:laneway:problem:unavailable"
         }
     "#]];
@@ -424,7 +424,7 @@ async fn permissions_and_sites() {
           "detail": "a page of another origin may not call without a token; add its origin to server.allowed_origins",
           "request_id": "<request>",
           "status": 403,
-          "title": "Pages of this origin may not call",
+          "title": "Pages of this origin may not call the server",
           "type": "urn:laneway:problem:origin_denied"
         }
     "#]].assert_eq(&write_down(origin("http://evil.example")).await);
@@ -437,10 +437,10 @@ async fn permissions_and_sites() {
         www-authenticate: Bearer realm="laneway"
         {
           "code": "unauthorized",
-          "detail": "send a token as Authorization: Bearer lw_…; an admin makes one with `laneway token create`",
+          "detail": "send a token as Authorization: Bearer lw_…; an admin creates one with `laneway token create`",
           "request_id": "<request>",
           "status": 401,
-          "title": "A valid token is needed",
+          "title": "A valid token is required",
           "type": "urn:laneway:problem:unauthorized"
         }
     "#]].assert_eq(&write_down(bare).await);
@@ -450,10 +450,10 @@ async fn permissions_and_sites() {
         content-type: application/problem+json
         {
           "code": "forbidden",
-          "detail": "role viewer may not do this; ask for a token with more rights",
+          "detail": "the role viewer may not do this; use a token with another role",
           "request_id": "<request>",
           "status": 403,
-          "title": "The token may not do this",
+          "title": "The caller has no permission for this",
           "type": "urn:laneway:problem:forbidden"
         }
     "#]]
@@ -463,10 +463,10 @@ async fn permissions_and_sites() {
         content-type: application/problem+json
         {
           "code": "forbidden",
-          "detail": "this touches the whole server: it needs a server-wide token (tenant *)",
+          "detail": "this concerns the whole server; use a server-wide token (tenant *)",
           "request_id": "<request>",
           "status": 403,
-          "title": "The token may not do this",
+          "title": "The caller has no permission for this",
           "type": "urn:laneway:problem:forbidden"
         }
     "#]]
@@ -487,7 +487,7 @@ async fn large_bodies_are_rejected_before_they_are_read() {
         content-type: application/problem+json
         {
           "code": "body_too_large",
-          "detail": "the body may have 1024 bytes (server.body_max); send less, or keep large data elsewhere and send its address",
+          "detail": "the body has more than 1024 bytes (server.body_max); send less, or store large data elsewhere and send its URL",
           "request_id": "<request>",
           "status": 413,
           "title": "The body is too large",

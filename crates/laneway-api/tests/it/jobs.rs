@@ -138,7 +138,7 @@ async fn cancels_and_rejects_a_second_cancel() {
         content-type: application/problem+json
         {
           "code": "not_ended",
-          "detail": "the job is queued; only ended jobs can be tried again, so wait or cancel it first",
+          "detail": "the job is queued; only ended jobs can be retried, so wait or cancel it first",
           "request_id": "<request>",
           "status": 409,
           "title": "The job has not ended",
@@ -153,7 +153,7 @@ async fn cancels_and_rejects_a_second_cancel() {
         content-type: application/problem+json
         {
           "code": "already_ended",
-          "detail": "the job has ended (canceled), so there is nothing to cancel",
+          "detail": "the job has ended (canceled) and cannot be canceled",
           "request_id": "<request>",
           "status": 409,
           "title": "The job has ended",
@@ -178,7 +178,7 @@ async fn explains_why_a_job_waits() {
             {
               "ahead": 1,
               "code": "session_order",
-              "message": "1 earlier job(s) of session s go first, <id> next.",
+              "message": "1 earlier job(s) of session s start first, <id> next.",
               "name": "s"
             },
             {
@@ -188,13 +188,13 @@ async fn explains_why_a_job_waits() {
             },
             {
               "code": "no_executor",
-              "message": "Nobody offers to run kind unserved; start a worker or a handler for it.",
+              "message": "No worker or handler runs the kind unserved; start one.",
               "name": "unserved"
             }
           ],
           "id": "<id>",
           "state": "queued",
-          "summary": "1 earlier job(s) of session s go first, <id> next. 2 more thing(s) hold it back, too."
+          "summary": "1 earlier job(s) of session s start first, <id> next. 2 more gate(s) block it."
         }
     "#]]
     .assert_eq(&world.talk("GET", &format!("/v1/jobs/{id}/explain"), "").await);

@@ -67,10 +67,10 @@ async fn pauses_and_resumes() {
         content-type: application/problem+json
         {
           "code": "not_found",
-          "detail": "there is no such lane; PUT makes one",
+          "detail": "the lane does not exist; create it with PUT",
           "request_id": "<request>",
           "status": 404,
-          "title": "There is no such thing",
+          "title": "It does not exist",
           "type": "urn:laneway:problem:not_found"
         }
     "#]]

@@ -192,7 +192,7 @@ async fn wrong_runs_are_rejected_with_the_node_and_the_remedy() {
         422 invalid: node "a": session: nodes of a run have none; order them with depends_on or keys
         422 invalid: node "a": bindings: it does not depend on "b"; add that to its depends_on
         422 invalid: node "b": bindings: "/state" is no source; give a pointer that begins with /results or /parameters and has at most 512 bytes
-        400 invalid_field: timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms
+        400 invalid_field: timeout must be a duration with units, such as 30s, 5m, 1h30m or 500ms
         400 invalid_field: node may hold only the letters A-Z and a-z, digits, and . _ : -
         400 invalid_field: nodes[0].job.kind: missing field `kind`
         400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`, `middleware`, `group`, `within`

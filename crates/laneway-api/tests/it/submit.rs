@@ -32,7 +32,7 @@ async fn submits_a_job() {
           "warnings": [
             {
               "code": "unserved_kind",
-              "message": "nothing serves kind render; it waits until a handler, a target or a worker does"
+              "message": "no handler serves kind render; the job waits until a handler, a target or a worker does"
             }
           ]
         }
@@ -133,7 +133,7 @@ async fn repeated_requests_get_the_first_job() {
           "field": "idempotency_key",
           "request_id": "<request>",
           "status": 422,
-          "title": "The key stands for another request",
+          "title": "The key was used for another request",
           "type": "urn:laneway:problem:idempotency_mismatch"
         }
     "#]]
@@ -144,11 +144,11 @@ async fn repeated_requests_get_the_first_job() {
         content-type: application/problem+json
         {
           "code": "invalid_field",
-          "detail": "Idempotency-Key differs from the field idempotency_key; give one of them",
+          "detail": "Idempotency-Key differs from the field idempotency_key; send one of them",
           "field": "Idempotency-Key",
           "request_id": "<request>",
           "status": 400,
-          "title": "A field has a value that cannot be",
+          "title": "A field has an invalid value",
           "type": "urn:laneway:problem:invalid_field"
         }
     "#]]
@@ -198,7 +198,7 @@ async fn submits_a_batch_with_one_item_each() {
                 "warnings": [
                   {
                     "code": "unserved_kind",
-                    "message": "nothing serves kind a; it waits until a handler, a target or a worker does"
+                    "message": "no handler serves kind a; the job waits until a handler, a target or a worker does"
                   }
                 ]
               },
@@ -211,7 +211,7 @@ async fn submits_a_batch_with_one_item_each() {
                 "field": "lne",
                 "request_id": "<request>",
                 "status": 400,
-                "title": "No such field",
+                "title": "The field is unknown",
                 "type": "urn:laneway:problem:unknown_field"
               },
               "status": 400
@@ -223,7 +223,7 @@ async fn submits_a_batch_with_one_item_each() {
                 "field": "priority",
                 "request_id": "<request>",
                 "status": 400,
-                "title": "A field has a value that cannot be",
+                "title": "A field has an invalid value",
                 "type": "urn:laneway:problem:invalid_field"
               },
               "status": 400
@@ -246,7 +246,7 @@ async fn submits_a_batch_with_one_item_each() {
                 "warnings": [
                   {
                     "code": "unserved_kind",
-                    "message": "nothing serves kind d; it waits until a handler, a target or a worker does"
+                    "message": "no handler serves kind d; the job waits until a handler, a target or a worker does"
                   }
                 ]
               },
