@@ -397,8 +397,7 @@ mod tests {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || {
             for (token, logged) in [(None, 0), (Some("dev-token"), 1), (Some("another"), 1), (None, 1)] {
-                let called =
-                    identify(&api, &headers, &peer, Ok(token), |_| unreachable!("nothing is checked"));
+                let called = identify(&api, &headers, &peer, Ok(token), |_| panic!("no token is checked"));
                 assert_eq!(called.unwrap().role, Role::Admin);
                 assert_eq!(warnings.0.load(Ordering::Relaxed), logged, "{token:?}");
             }

@@ -143,7 +143,9 @@ fn node(view: &JobView, progress: Option<&Progress>) -> Node {
         finished_at: view.end.as_ref().map(|end| time(end.finished_at)),
         seq: open.map(|open| open.dispatch_seq),
         pending_ack: open.is_some_and(|open| open.state == JobState::Assigned),
-        resource_refs: placement.map(|placement| placement.resources.iter().map(resource).collect()).unwrap_or_default(),
+        resource_refs: placement
+            .map(|placement| placement.resources.iter().map(resource).collect())
+            .unwrap_or_default(),
         affinity: placement.and_then(|placement| placement.affinity.as_ref()).map(affinity),
         artifacts: Vec::new(),
         result: None,

@@ -118,7 +118,8 @@ impl Asked {
 /// The idempotency key of a submit. It is separate from keys of other APIs and of the other queue.
 fn idempotency(lane: &str, key: &str, spec: &JobSpec, payload: &[u8]) -> IdempotencyKey {
     let JobSpec { kind, agent, priority, not_before, deadline, timeout, capacity, .. } = spec;
-    let fields = format!("{kind:?} {agent:?} {priority} {not_before:?} {deadline:?} {timeout:?} {capacity:?}");
+    let fields =
+        format!("{kind:?} {agent:?} {priority} {not_before:?} {deadline:?} {timeout:?} {capacity:?}");
     let digest = Sha256::new().chain_update(fields).chain_update(payload).finalize().into();
     IdempotencyKey { key: name_of(&format!("{lane}:{key}")), digest }
 }
