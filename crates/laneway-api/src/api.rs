@@ -1,4 +1,4 @@
-//! What every handler holds: the scheduler, the configuration, and the API's own small memory.
+//! The state that every handler shares: the scheduler, the configuration, and the limits of the API.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
@@ -22,10 +22,10 @@ use crate::paced_body::Bodies;
 use crate::v1::server::ServerLoad;
 use crate::worker::ConnectionLimits;
 
-/// Large bodies that are parsed at once, beside what runs on the cores of the runtime.
+/// The number of large bodies that are parsed at once. More would take the cores of the runtime.
 const PARSERS_MAX: usize = 2;
 
-/// What every handler holds. Clones are the same API.
+/// The state that every handler shares. Clones share it.
 #[derive(Clone)]
 pub struct Api {
     inner: Arc<Inner>,
@@ -35,53 +35,53 @@ pub struct Api {
 /// with whose credentials the job runs; which payloads do is known to the crate that defines the kind.
 pub type CredentialCheck = fn(kind: &Name, payload: &[u8], user: Option<&str>) -> bool;
 
-/// The parts, as handlers see them.
+/// The parts of the state.
 pub struct Inner {
     pub(crate) scheduler: Scheduler,
     pub(crate) config: LiveConfig,
     pub(crate) names: DefaultNames,
-    /// Whom callbacks may call.
+    /// Checks callback URLs.
     pub(crate) guard: Guard,
-    /// Anybody, while the server is open; made once, so that a call does not make it again.
+    /// The principal of callers of an open server. It is created once.
     pub(crate) open: Principal,
     /// Checks the credentials that a payload names.
     pub(crate) credentials: CredentialCheck,
-    /// Permits of large bodies on their way.
+    /// Permits for large bodies that are being received.
     pub(crate) bodies: Arc<Bodies>,
-    /// Bytes of large bodies in memory.
+    /// Limits the bytes of large bodies in memory.
     pub(crate) body_budget: BodyBudget,
     /// Permits to parse large bodies.
     pub(crate) parsers: TenantPermits,
     pub(crate) cursors: Cursors,
     pub(crate) bad_tokens: BadTokens,
-    /// Done once a token came while the server was open.
+    /// Completed when a client has sent a token to an open server.
     pub(crate) unchecked_tokens: Once,
     pub(crate) notes: AuditRate,
-    /// Room for sockets of workers.
+    /// Limits the sockets of workers.
     pub(crate) worker_connections: ConnectionLimits,
-    /// Room for downloads of artifacts.
+    /// Limits the downloads of artifacts.
     pub(crate) downloads: Downloads,
     pub(crate) started: Instant,
-    /// Shares of event streams.
+    /// The share of each caller in the event streams.
     pub(crate) streams: Shares,
-    /// Shares of calls that wait for a job to end.
+    /// The share of each caller in the requests that wait for a job to end.
     pub(crate) waits: Shares,
     /// The connections of every listener.
     pub(crate) connections: Connections,
-    /// What `/health` and `/readyz` said last.
+    /// The latest result of `/health` and `/readyz`.
     pub(crate) load: Mutex<Option<ServerLoad>>,
-    /// Held while a patch is merged into a schedule.
+    /// Locked while a patch is merged into a schedule.
     pub(crate) schedule_patches: Mutex<()>,
-    /// Canceled when the server stops listening: streams end.
+    /// Canceled when the server stops listening. Event streams end then.
     pub(crate) closing: CancellationToken,
-    /// Differs from boot to boot, so that request ids of two boots do not meet.
+    /// Differs between starts of the server, so that request ids are unique.
     boot: u32,
     requests: AtomicU64,
     sockets: AtomicU64,
 }
 
 impl Api {
-    /// The API over a running scheduler. Fails when the system has no random numbers.
+    /// The API of a running scheduler. Fails when the system has no random numbers.
     pub fn new(
         scheduler: Scheduler,
         config: LiveConfig,
@@ -122,17 +122,17 @@ impl Api {
         Ok(Api { inner: Arc::new(inner) })
     }
 
-    /// The scheduler behind the API.
+    /// The scheduler.
     pub fn scheduler(&self) -> &Scheduler {
         &self.inner.scheduler
     }
 
-    /// The configuration behind the API.
+    /// The configuration.
     pub fn config(&self) -> &LiveConfig {
         &self.inner.config
     }
 
-    /// A new request's id.
+    /// The id of a new request.
     pub(crate) fn next_request(&self) -> Name {
         let number = self.inner.requests.fetch_add(1, Ordering::Relaxed);
         let text = format!("{:08x}-{number:08x}", self.inner.boot);
@@ -141,7 +141,7 @@ impl Api {
 }
 
 impl Api {
-    /// A new socket's number; two boots never give the same.
+    /// The number of a new socket. It is unique across starts of the server.
     pub(crate) fn next_socket(&self) -> u64 {
         (u64::from(self.inner.boot) << 32) | self.inner.sockets.fetch_add(1, Ordering::Relaxed)
     }

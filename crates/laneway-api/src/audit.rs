@@ -1,8 +1,8 @@
-//! Notes for the audit list about calls that the engine has no event for: rejected and denied ones.
+//! Audit entries for requests that have no event of the engine: rejected and denied ones.
 //!
-//! What a call changed is an event of the engine, in the same commit. A note is a commit of its own, so a client that is
-//! rejected in a tight loop could fill the disk with notes. Beyond a rate, equal notes are counted, and the next one that
-//! is written says how many were not.
+//! A change is an event of the engine, in the same commit. An audit entry of this module is a commit of its own, so a
+//! client that is rejected in a tight loop could fill the disk. Above a rate, equal entries are only counted, and the
+//! next one that is written says how many are missing.
 
 use std::time::Instant;
 
@@ -12,16 +12,16 @@ use crate::api::Api;
 use crate::authority::{Authority, Reach};
 use crate::error::{ApiError, Code};
 
-/// Longest detail of a note, in bytes.
+/// The longest detail of an entry, in bytes.
 const DETAIL_MAX: usize = 500;
 
-/// Who called, as far as it is known.
+/// The caller, as far as it is known.
 pub struct Who {
     /// A token's id, a certificate's identity, `open` or `unknown`.
     pub actor: Name,
-    /// Whose call it was.
+    /// The tenant of the request.
     pub tenant: Option<Name>,
-    /// The call's id.
+    /// The request's id.
     pub request: Name,
 }
 
@@ -31,13 +31,13 @@ impl From<laneway_runtime::Caller> for Who {
     }
 }
 
-/// Keeps a note about a call that was not answered with success, where the audit list wants one.
+/// Records a request that failed, if the audit rules require it.
 pub async fn note_failure(api: &Api, authority: Authority, mut who: Who, error: &ApiError) {
     let kind = match error.code {
         Code::Unauthorized | Code::Forbidden | Code::OriginDenied | Code::Misdirected => {
             EventKind::CallDenied
         }
-        // A flood of guesses was noted while it was counted.
+        // The flood of bad tokens has an entry already.
         Code::TooManyAttempts => return,
         _ if authority.mutates => EventKind::CallRejected,
         _ => return,
@@ -47,7 +47,7 @@ pub async fn note_failure(api: &Api, authority: Authority, mut who: Who, error: 
     note(api, authority.operation, who, kind, error.code, detail).await;
 }
 
-/// Keeps a note about a call that changed something without a command of its own.
+/// Records a request that changed something without a command.
 pub async fn note_done(api: &Api, who: Who, detail: &str) {
     let origin = Origin { actor: who.actor, request: Some(who.request) };
     if api.scheduler.note(EventKind::CallDone, who.tenant, detail, origin).await.is_err() {
@@ -55,7 +55,7 @@ pub async fn note_done(api: &Api, who: Who, detail: &str) {
     }
 }
 
-/// Keeps a note about a call, or counts it where there were many equal ones of late.
+/// Records a request, or only counts it when there were many equal ones recently.
 pub async fn note(
     api: &Api,
     operation: &'static str,
@@ -72,7 +72,7 @@ pub async fn note(
         detail.truncate(end);
     }
     if left_out > 0 {
-        detail.push_str(&format!(" ({left_out} equal calls before it were not noted)"));
+        detail.push_str(&format!(" ({left_out} equal requests before it were not recorded)"));
     }
     let origin = Origin { actor: who.actor, request: Some(who.request) };
     if api.scheduler.note(kind, who.tenant, &detail, origin).await.is_err() {

@@ -1,8 +1,8 @@
-//! Who calls: tokens, client certificates, or anybody while the server is open.
+//! Authentication: tokens, client certificates, or no credentials while the server is open.
 //!
-//! A token is `lw_<id>_<secret>`. The server keeps SHA-256 of the secret: 256 random bits need no slow hash. Looking up
-//! and comparing takes the same work whether the id is known or not. What a caller may do is in `authority.rs`; requests
-//! from web pages and for foreign hosts are judged in `auth/site.rs`, floods of bad tokens in `auth/guard.rs`.
+//! A token is `lw_<id>_<secret>`. The server stores the SHA-256 of the secret: 256 random bits need no slow hash. A
+//! lookup takes the same time for known and unknown ids. `authority.rs` has the permissions of each role,
+//! `auth/site.rs` checks requests of web pages and for foreign hosts, and `auth/guard.rs` limits bad tokens.
 
 mod guard;
 mod identity;
@@ -31,14 +31,14 @@ use crate::error::{ApiError, Code};
 
 /// The header by which a server-wide caller acts for one tenant.
 pub const TENANT_HEADER: &str = "laneway-tenant";
-/// What every token begins with.
+/// The prefix of every token.
 const PREFIX: &str = "lw_";
-/// Random bytes of a token's id: enough that 10,000 ids do not meet.
+/// The random bytes of a token's id: enough to make 10,000 ids distinct.
 const ID_BYTES: usize = 8;
 /// Random bytes of a token's secret.
 const SECRET_BYTES: usize = 32;
 
-/// Who calls, as handlers take it. The gate puts the plain facts into the request, for us and for the dialects.
+/// The caller, as an extractor for handlers. The gate adds it to the request, for this crate and for the dialects.
 #[derive(Clone, Debug)]
 pub struct Caller(pub laneway_runtime::Caller);
 
@@ -53,30 +53,30 @@ impl std::ops::Deref for Caller {
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
-    /// The gate has put it there.
+    /// The gate has added the caller.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, ApiError> {
         let caller = parts.extensions.get::<laneway_runtime::Caller>().cloned();
         caller.map(Caller).ok_or_else(|| ApiError::internal("a handler was called without a gate"))
     }
 }
 
-/// A right to call, before the call is looked at.
+/// An authenticated identity, before the request is examined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     /// A token's id, a certificate's identity, or `open`.
     pub actor: Name,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// The tenant it is bound to. `None`: server-wide.
+    /// The tenant that it is bound to. `None`: the whole server.
     pub bound: Option<Name>,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Option<Wall>,
     /// True when it comes from a token.
     pub by_token: bool,
 }
 
 impl Principal {
-    /// Anybody, while the server is open.
+    /// The identity of every caller of an open server.
     pub fn open() -> Principal {
         Principal {
             actor: Name::fixed("open"),
@@ -88,7 +88,7 @@ impl Principal {
     }
 }
 
-/// The token that a request carries, if it carries one.
+/// The bearer token of a request.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let token = value.to_str().ok().and_then(|text| text.split_once(' '));
@@ -98,17 +98,17 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// The right that a presented token gives now.
+/// The principal of a token, if the token is valid now.
 pub fn verify(tokens: &TokenTable, presented: &str, now: Wall) -> Option<Principal> {
     let (id, secret) =
         presented.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).unwrap_or(("", presented));
     let digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
     let record = match Name::new(id).ok() {
         Some(id) => tokens.get(&id),
-        // A text of another form may be a secret that its owner brought.
+        // A string of another form may be an imported secret.
         None => tokens.imported(&digest),
     };
-    // An unknown id is compared, too, so that the time taken does not tell which ids there are.
+    // The digest of an unknown id is compared as well, so that the response time does not reveal which ids exist.
     let kept = record.map_or([0; 32], |record| record.digest);
     let matches = bool::from(digest.ct_eq(&kept));
     record.filter(|record| matches && is_active(record, now)).map(|record| Principal {
@@ -120,30 +120,30 @@ pub fn verify(tokens: &TokenTable, presented: &str, now: Wall) -> Option<Princip
     })
 }
 
-/// True while a token works.
+/// True while a token is valid.
 pub fn is_active(record: &TokenRecord, now: Wall) -> bool {
     record.is_active(now)
 }
 
-/// The tenant that the call names in its header.
+/// The tenant in the header of a request.
 pub fn named_tenant(headers: &HeaderMap, principal: &Principal) -> Result<Option<Name>, ApiError> {
     let Some(value) = headers.get(TENANT_HEADER) else { return Ok(None) };
     tenant_named(value.to_str().unwrap_or(""), principal).map(Some)
 }
 
-/// The tenant that is named, if the caller may act for it.
+/// The named tenant, if the caller may act for it.
 pub fn tenant_named(text: &str, principal: &Principal) -> Result<Name, ApiError> {
     let tenant = crate::convert::name(TENANT_HEADER, text)?;
     match &principal.bound {
         Some(bound) if *bound != tenant => Err(ApiError::new(
             Code::Forbidden,
-            "the token is bound to another tenant; leave laneway-tenant out",
+            "the token is bound to another tenant; send the request without laneway-tenant",
         )),
         _ => Ok(tenant),
     }
 }
 
-/// A new token: the record to keep, and the text that its owner gets to see once.
+/// A new token: the record to store, and the string that is shown once.
 pub fn mint(
     tenant: Option<Name>,
     role: Role,
@@ -180,21 +180,22 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What a call without a valid token is answered.
+/// The error for a request without a valid token.
 pub fn unauthorized(detail: &'static str) -> ApiError {
     ApiError::new(Code::Unauthorized, detail)
 }
 
-/// Why the server does not listen where it was told to.
+/// Why the server does not listen on an address.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "rejecting to listen on {0}: anybody who reaches this address could run jobs, because there is neither a token nor \
+    "cannot listen on {0}: everyone who reaches this address could run jobs, because there is neither a token nor \
      a demand for client certificates. Listen on 127.0.0.1, or make a token first (`laneway token create --role admin`), \
      or set server.tls.client_ca"
 )]
 pub struct ListenRejected(SocketAddr);
 
-/// May the server listen on `addr`? Addresses that others can reach need tokens or client certificates.
+/// Checks whether the server may listen on `addr`. An address that other machines can reach requires tokens or client
+/// certificates.
 pub fn check_listen(
     addr: SocketAddr,
     tokens_exist: bool,

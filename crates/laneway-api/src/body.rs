@@ -1,5 +1,5 @@
-//! Reads request bodies: bounded in size before they are read. How slowly they may come is in `paced_body.rs`, how many bytes
-//! of them there are at once in `body_budget.rs`.
+//! Reads request bodies, with a limit on their size. `paced_body.rs` limits how slowly they may arrive,
+//! `body_budget.rs` how many bytes of them are in memory at once.
 
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
@@ -11,13 +11,13 @@ use laneway_runtime::caller::BodyDelay;
 use crate::api::Api;
 use crate::error::{ApiError, Code};
 
-/// When a body that was one too many may be sent again.
+/// After what time a client may send a body again that was one too many.
 const BUSY_RETRY: Span = Span::secs(1);
 
 /// Bodies up to this many bytes are collected in a buffer that grows as they arrive.
 const SMALL: usize = 64 * 1024;
 
-/// A body.
+/// A received body.
 pub struct Received {
     bytes: Bytes,
 }
@@ -37,7 +37,7 @@ impl std::ops::Deref for Received {
     }
 }
 
-/// The whole body, of at most `max` bytes. A body that says it is larger is not read at all.
+/// The whole body, of at most `max` bytes. A body with a larger declared length is not read at all.
 pub async fn read(_: &Api, headers: &HeaderMap, body: Body, max: usize) -> Result<Received, ApiError> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if declared.is_some_and(|declared| declared > max) {
@@ -48,7 +48,7 @@ pub async fn read(_: &Api, headers: &HeaderMap, body: Body, max: usize) -> Resul
 
 async fn collect(body: Body, declared: Option<usize>, max: usize) -> Result<Received, ApiError> {
     let mut chunks = body.into_data_stream();
-    // A body of one chunk, as nearly all are, is passed on without a copy.
+    // A body of one chunk, which is the common case, is passed on without a copy.
     let mut first = Bytes::new();
     let mut rest = Vec::new();
     while let Some(chunk) = chunks.next().await {
@@ -72,8 +72,8 @@ async fn collect(body: Body, declared: Option<usize>, max: usize) -> Result<Rece
     Ok(Received { bytes })
 }
 
-/// Reserves the declared length of a large body at once. A buffer that doubles would leave as much memory again with the
-/// allocator. The system provides the memory as bytes arrive, so a declared length alone costs nothing.
+/// Reserves the declared length of a large body at once. A buffer that doubles would leave as much memory again with
+/// the allocator. The system provides memory only as bytes arrive, so a declared length alone costs nothing.
 fn reserve_declared(buffer: &mut Vec<u8>, declared: Option<usize>) {
     if let Some(missing) = declared.and_then(|declared| declared.checked_sub(buffer.len())) {
         buffer.reserve_exact(missing);
@@ -82,14 +82,14 @@ fn reserve_declared(buffer: &mut Vec<u8>, declared: Option<usize>) {
 
 fn broken(error: axum::Error) -> ApiError {
     match error.into_inner().downcast_ref::<BodyDelay>() {
-        None => ApiError::new(Code::MalformedJson, "the body broke off; send it again"),
+        None => ApiError::new(Code::MalformedJson, "the body is incomplete; send it again"),
         Some(BodyDelay::Late) => {
-            let detail = "the body came too slowly: 5 seconds without a byte, less than 16 KiB in a second, or more than 30 \
+            let detail = "the body arrived too slowly: 5 seconds without a byte, less than 16 KiB in a second, or more than 30 \
                           seconds in all; send it faster, or less at once";
             ApiError::new(Code::BodyTimeout, detail)
         }
         Some(BodyDelay::Busy) => {
-            let detail = "the tenant or the token sends as many large bodies at once as its share allows; send again later";
+            let detail = "the tenant or the token has reached its share of large bodies at once; send the request again later";
             let mut error = ApiError::new(Code::TooMany, detail);
             error.retry_after = Some(BUSY_RETRY);
             error
@@ -97,10 +97,10 @@ fn broken(error: axum::Error) -> ApiError {
     }
 }
 
-/// What a body or a part of it that is too large is answered.
+/// The response for a body that is too large, or has a part that is.
 pub fn too_large(max: usize) -> ApiError {
     let detail = format!(
-        "the body may have {max} bytes (server.body_max); send less, or keep large data elsewhere and send its address"
+        "the body has more than {max} bytes (server.body_max); send less, or store large data elsewhere and send its URL"
     );
     ApiError::new(Code::BodyTooLarge, detail)
 }

@@ -1,7 +1,7 @@
-//! How many bytes of request bodies are in memory at once: in all, of one tenant and of one caller.
+//! Limits the bytes of request bodies in memory: in total, for each tenant and for each caller.
 //!
-//! Bytes are counted as they arrive, whatever length was declared, and given back when the call has been answered. A body
-//! that is said to be small is not counted: the number of connections bounds all of these together.
+//! Bytes are counted as they arrive, whatever the declared length, and released when the request is done. A body with
+//! a small declared length is not counted: the connection limit bounds all of them together.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -14,12 +14,12 @@ use laneway_core::Span;
 
 use crate::error::{ApiError, Code};
 
-/// Bodies that are said to have at most this many bytes are not counted.
+/// Bodies with a declared length of at most this many bytes are not counted.
 const SMALL: u64 = 64 * 1024;
-/// When asking again may help: most bodies are answered in less.
+/// When a new request may succeed. Most requests take less time.
 const RETRY_AFTER: Span = Span::secs(1);
 
-/// The budget. Clones are the same budget.
+/// The budget. Clones share it.
 #[derive(Clone)]
 pub struct BodyBudget {
     max: usize,
@@ -34,7 +34,7 @@ struct Spent {
     callers: HashMap<String, usize>,
 }
 
-/// What the body of one call spends; given back when the last clone is dropped.
+/// The bytes of the body of one request. Dropping the last clone releases them.
 #[derive(Clone)]
 pub struct Spending(Arc<Inner>);
 
@@ -51,7 +51,7 @@ struct SoFar {
     over: Option<Over>,
 }
 
-/// Which limit a body would have gone over.
+/// The limit that a body exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     All,
@@ -60,12 +60,12 @@ enum Over {
 }
 
 impl BodyBudget {
-    /// A budget of `max` bytes, of which one caller has at most `per_caller_max`.
+    /// A budget of `max` bytes, of which one caller may use at most `per_caller_max`.
     pub fn new(max: usize, per_caller_max: usize) -> BodyBudget {
         BodyBudget { max, per_caller_max, spent: Arc::default() }
     }
 
-    /// Counts the bytes of `body` as they come, for a caller of a tenant. Small bodies stay as they are.
+    /// Counts the bytes of `body` as they arrive, for a caller of a tenant. Small bodies are returned unchanged.
     pub fn count(&self, body: Body, tenant: &str, caller: &str) -> (Body, Option<Spending>) {
         if body.size_hint().upper().is_some_and(|upper| upper <= SMALL) {
             return (body, None);
@@ -89,7 +89,7 @@ impl BodyBudget {
         if bytes > left {
             return Err(Over::All);
         }
-        // A tenant has at most as much as is left for others, so that nobody finds everything taken.
+        // A tenant may use at most as much as it leaves free, so that no tenant can use up everything.
         if of(&spent.tenants, &inner.tenant) > left {
             return Err(Over::Tenant);
         }
@@ -101,21 +101,21 @@ impl BodyBudget {
 }
 
 impl Spending {
-    /// What the call is answered if its body went over a limit.
+    /// The error for a request whose body exceeded a limit.
     pub fn error(&self) -> Option<ApiError> {
         let over = lock(&self.0.so_far).over?;
         let BodyBudget { max, per_caller_max, .. } = self.0.budget;
         let detail = match over {
             Over::Caller => format!(
-                "the bodies of this caller's open calls have more than {per_caller_max} bytes \
+                "the bodies of this caller's open requests have more than {per_caller_max} bytes \
                  (server.bodies_per_caller_max); wait for answers before you send more"
             ),
             Over::Tenant => format!(
-                "the bodies of this tenant's open calls have more than its share of {max} bytes (server.bodies_max); \
+                "the bodies of this tenant's open requests have more than its share of {max} bytes (server.bodies_max); \
                  wait for answers before you send more"
             ),
             Over::All => format!(
-                "the bodies of all open calls have {max} bytes (server.bodies_max); ask again after Retry-After"
+                "the bodies of all open requests have {max} bytes (server.bodies_max); send again after Retry-After"
             ),
         };
         let mut error = ApiError::new(Code::TooMany, detail);
@@ -208,7 +208,7 @@ mod tests {
         Body::from_stream(stream::iter(std::iter::repeat_with(piece).take(pieces)))
     }
 
-    /// Reads so many pieces; `None`: the budget does not allow it.
+    /// Reads so many pieces. `None`: the budget does not allow it.
     async fn read(body: Body, pieces: usize) -> Option<Body> {
         let mut chunks = body.into_data_stream();
         for _ in 0..pieces {
@@ -217,12 +217,12 @@ mod tests {
         Some(Body::from_stream(chunks))
     }
 
-    /// What arrives is counted, not what is declared, and it is given back with the call.
+    /// Arrived bytes are counted, not declared ones, and they are released with the request.
     #[tokio::test]
     async fn defect_09_bytes_are_counted_as_they_arrive() {
         let budget = BodyBudget::new(100_000, 10_000);
         let (withheld, first) = budget.count(body(1_000), "a", "t1");
-        assert_eq!(lock(&budget.spent).bytes, 0, "nothing has arrived");
+        assert_eq!(lock(&budget.spent).bytes, 0, "no byte has arrived");
         let withheld = read(withheld, 9).await.unwrap();
         assert_eq!(lock(&budget.spent).bytes, 9_000);
         let (next, second) = budget.count(body(2), "a", "t1");
@@ -236,9 +236,9 @@ mod tests {
         assert!(spent.bytes == 0 && spent.tenants.is_empty() && spent.callers.is_empty());
     }
 
-    /// One tenant with many tokens leaves as much as it has.
+    /// A tenant with many tokens leaves as much as it uses.
     #[tokio::test]
-    async fn defect_09_a_tenant_leaves_as_much_as_it_has() {
+    async fn defect_09_a_tenant_leaves_as_much_as_it_uses() {
         let budget = BodyBudget::new(100_000, 100_000);
         let mut held = Vec::new();
         for token in 0..100 {
@@ -251,7 +251,7 @@ mod tests {
         }
         assert_eq!(held.len(), 50);
         let (other, _spending) = budget.count(body(20), "b", "u");
-        assert!(read(other, 20).await.is_some(), "another tenant has what is left");
+        assert!(read(other, 20).await.is_some(), "another tenant gets the rest");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Callbacks: is the address one that may be called, and what is it told.
+//! Callbacks: checks their URLs, and renders webhooks in the native format.
 
 use laneway_core::{Callback, JobState, Name, Reason};
 use laneway_runtime::webhooks::{CallbackFormat, Ended, Guard, GuardError, NATIVE_FORMAT, Rendered};
@@ -6,7 +6,7 @@ use laneway_runtime::webhooks::{CallbackFormat, Ended, Guard, GuardError, NATIVE
 use crate::error::ApiError;
 use crate::render;
 
-/// The native format: the job object, as `GET /v1/jobs/{id}` shows it.
+/// The native format: the job object of `GET /v1/jobs/{id}`.
 pub struct JobFormat;
 
 impl CallbackFormat for JobFormat {
@@ -14,7 +14,7 @@ impl CallbackFormat for JobFormat {
         let reason = ended.job.end.as_ref().map(|end| end.reason);
         let event = match (ended.job.state(), reason) {
             (JobState::Succeeded, _) => "job.succeeded",
-            // Not undone: the job that it was merged into runs for it.
+            // Not `job.canceled`: the job that it was merged into runs for it.
             (JobState::Canceled, Some(Reason::Merged)) => "job.merged",
             (JobState::Canceled, _) => "job.canceled",
             _ => "job.failed",
@@ -30,7 +30,7 @@ impl CallbackFormat for JobFormat {
     }
 }
 
-/// The callback of a job that names this address, if the address may be called.
+/// The callback of a job with this URL, if the server may call it.
 pub(crate) async fn check(guard: &Guard, url: &str) -> Result<Callback, ApiError> {
     guard
         .check(url)
@@ -39,18 +39,18 @@ pub(crate) async fn check(guard: &Guard, url: &str) -> Result<Callback, ApiError
     Ok(native(url))
 }
 
-/// A callback in the native format, not checked.
+/// A callback in the native format, without a check of its URL.
 pub(crate) fn native(url: &str) -> Callback {
     Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) }
 }
 
 fn remedy(error: GuardError) -> &'static str {
     match error {
-        GuardError::Invalid => "give a whole URL of at most 2048 bytes, such as https://hooks.example/done",
-        GuardError::Scheme => "begin it with https:// or http://",
-        GuardError::NoHost => "name a host, such as https://hooks.example/done",
-        GuardError::Credentials => "leave user and password out; verify the signature of deliveries instead",
-        GuardError::NotAllowed => "only public addresses are called, and hosts in webhooks.allow_hosts",
+        GuardError::Invalid => "send a full URL of at most 2048 bytes, such as https://hooks.example/done",
+        GuardError::Scheme => "use https:// or http://",
+        GuardError::NoHost => "add a host, such as https://hooks.example/done",
+        GuardError::Credentials => "remove user and password; verify the signature of webhooks instead",
+        GuardError::NotAllowed => "the server calls only public addresses and hosts in webhooks.allow_hosts",
         GuardError::Unresolved => "check the name, or submit again later",
     }
 }

@@ -1,10 +1,10 @@
-//! Who holds the server's connections: so many in all, and none of them against others.
+//! The connection limit of the server, shared fairly between addresses.
 //!
-//! While some are free, an address holds as many as it opens. When all are taken, a new connection takes the room of an
-//! older one, of the address that holds the most: first of one that has sent no request yet, then of the one whose last
-//! request is longest ago, then of one whose request is still on its way, and only for an address that holds fewer also of
-//! one whose call runs. An address never takes from one that
-//! holds fewer, so whoever floods the server makes room for itself by itself.
+//! While there are free connections, an address may open as many as it likes. At the limit, a new connection evicts
+//! an older one of the address with the most connections: first one that has sent no request yet, then the one whose
+//! last request is oldest, then one whose request is still arriving. Only an address with fewer connections also
+//! evicts one whose request is running. An address never evicts connections of an address with fewer connections, so
+//! a flood evicts itself.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,16 +21,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::network_of;
 
-/// No request has come yet.
+/// No request has arrived yet.
 const NEW: u8 = 0;
-/// The connection waits for its next request, or reads what is left of one to drop it.
+/// The connection waits for its next request, or discards the rest of the last one.
 const IDLE: u8 = 1;
-/// A call has begun, and its body is on its way.
+/// A request has begun, and its body is arriving.
 const RECEIVING: u8 = 2;
-/// A call runs, or its answer is being sent.
+/// A request is running, or its response is being sent.
 const RUNNING: u8 = 3;
 
-/// All connections of a server. Clones are the same.
+/// All connections of a server. Clones share them.
 #[derive(Clone)]
 pub struct Connections {
     max: usize,
@@ -41,7 +41,7 @@ pub struct Connections {
 struct Open {
     last: u64,
     count: usize,
-    /// By address, the oldest first.
+    /// By address, oldest first.
     of: BTreeMap<IpAddr, BTreeMap<u64, Arc<State>>>,
     changes: Arc<AtomicU64>,
 }
@@ -49,15 +49,15 @@ struct Open {
 #[derive(Default)]
 struct State {
     phase: AtomicU8,
-    /// Grows from one change of a phase to the next, over all connections.
+    /// Grows with each change of a phase, over all connections.
     changed: AtomicU64,
     changes: Arc<AtomicU64>,
     closing: CancellationToken,
-    /// True: it ends at once, whatever it does.
+    /// True: the connection ends at once, whatever its phase.
     at_once: AtomicBool,
 }
 
-/// One connection; leaves when dropped.
+/// One connection. Dropping it removes it.
 pub struct Connection {
     address: IpAddr,
     number: u64,
@@ -65,17 +65,18 @@ pub struct Connection {
     open: Arc<Mutex<Open>>,
 }
 
-/// What a connection does at the moment. Clones are the same.
+/// The phase of a connection. Clones share it.
 #[derive(Clone)]
 pub struct Phase(Arc<State>);
 
 impl Connections {
-    /// At most so many.
+    /// With this connection limit.
     pub fn new(max: u32) -> Connections {
         Connections { max: max.max(1) as usize, open: Arc::default() }
     }
 
-    /// One more, in place of an older one where all are taken. `None`: its address holds the most, and all of its calls run.
+    /// Adds a connection, and evicts an older one at the limit. `None`: its address has the most, and all of its
+    /// requests are running.
     pub fn enter(&self, address: IpAddr) -> Option<Connection> {
         let address = network_of(address);
         let mut open = lock(&self.open);
@@ -92,7 +93,7 @@ impl Connections {
 }
 
 impl Open {
-    /// Ends a connection for a new one of this address. False: there is none that may be ended.
+    /// Evicts a connection for a new one of this address. False when none may be evicted.
     fn evict(&mut self, address: IpAddr) -> bool {
         let own = self.of.get(&address).map_or(0, BTreeMap::len);
         let mut crowded: Vec<(Reverse<usize>, IpAddr)> = self
@@ -112,7 +113,7 @@ impl Open {
                 }
             }
         }
-        // With one more here and one fewer there, the two would only change sides.
+        // The difference must be at least two, or the two addresses would only swap.
         let largest = crowded.first().filter(|(Reverse(held), _)| *held > own + 1).map(|(_, other)| *other);
         let Some(largest) = largest else { return false };
         let newest = self.of[&largest].last_key_value().map(|(number, _)| *number);
@@ -126,7 +127,7 @@ impl Open {
         }
     }
 
-    /// Forgets a connection. One that was ended is forgotten already.
+    /// Removes a connection. An evicted one is removed already.
     fn remove(&mut self, address: IpAddr, number: u64) -> Option<Arc<State>> {
         let held = self.of.get_mut(&address)?;
         let state = held.remove(&number)?;
@@ -150,13 +151,13 @@ impl State {
 }
 
 impl Connection {
-    /// Waits until a newer connection needs the room of this one. False: it may end the call that has begun meanwhile.
+    /// Waits until this connection is evicted. False: a request that has begun meanwhile may finish.
     pub async fn ended(&self) -> bool {
         self.state.closing.cancelled().await;
         self.state.at_once.load(Ordering::Relaxed) || matches!(self.state.phase(), NEW | IDLE)
     }
 
-    /// What it does, to be noted by the calls on it.
+    /// Its phase, which requests on it update.
     pub fn phase(&self) -> Phase {
         Phase(Arc::clone(&self.state))
     }
@@ -169,22 +170,22 @@ impl Drop for Connection {
 }
 
 impl Phase {
-    /// A call begins; its body is still to come or not.
+    /// A request begins, with or without a body to receive.
     pub fn begin(&self, receives: bool) {
         self.0.set(if receives { RECEIVING } else { RUNNING });
     }
 
-    /// The body of the call is there, or not needed.
+    /// The body of the request has arrived, or is not needed.
     pub fn received(&self) {
         let _ = self.0.phase.compare_exchange(RECEIVING, RUNNING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The call is done.
+    /// The request is done.
     pub fn end(&self) {
         self.0.set(IDLE);
     }
 
-    /// The answer of a call. One whose end is open keeps the call running until it is sent.
+    /// The response of a request. A streamed response keeps the request running until it is sent.
     pub fn answer(&self, response: Response) -> Response {
         if response.body().size_hint().exact().is_some() {
             self.end();
@@ -194,7 +195,7 @@ impl Phase {
     }
 }
 
-/// The body of an answer that is sent bit by bit.
+/// The body of a streamed response.
 struct Streamed {
     body: Body,
     phase: Phase,
@@ -247,22 +248,22 @@ mod tests {
     }
 
     #[test]
-    fn defect_11_silent_connections_make_way_for_new_ones() {
+    fn defect_11_silent_connections_are_evicted_first() {
         let connections = Connections::new(4);
         let silent: Vec<Connection> = (0..4).map(|_| connections.enter(address(1)).unwrap()).collect();
         silent[0].phase().begin(false);
         let other = connections.enter(address(2)).unwrap();
-        assert_eq!(ended(&silent), [1], "the oldest that waits for a request");
+        assert_eq!(ended(&silent), [1], "the oldest one that waits for a request");
         let same = connections.enter(address(1)).unwrap();
-        assert_eq!(ended(&silent), [1, 2], "an address makes room for itself");
-        assert!(!is_ended(&other), "and takes nothing from one that holds fewer");
+        assert_eq!(ended(&silent), [1, 2], "an address evicts its own connections");
+        assert!(!is_ended(&other), "and none of an address with fewer");
         drop((silent, other, same));
         let open = lock(&connections.open);
         assert!(open.count == 0 && open.of.is_empty());
     }
 
     #[test]
-    fn defect_11_who_asks_now_and_then_stays_longer_than_who_is_silent() {
+    fn defect_11_an_active_connection_outlives_silent_ones() {
         let connections = Connections::new(4);
         let held: Vec<Connection> = (0..4).map(|_| connections.enter(address(1)).unwrap()).collect();
         for at in [0, 1, 2, 0] {
@@ -272,7 +273,7 @@ mod tests {
         let mut new = Vec::new();
         for order in [&[3][..], &[3], &[1, 3]] {
             new.push(connections.enter(address(1)).unwrap());
-            assert_eq!(ended(&held), order, "first the silent ones, then the one that asked longest ago");
+            assert_eq!(ended(&held), order, "first the silent ones, then the one with the oldest request");
             if new.len() == 2 {
                 new[1].phase().begin(false);
             }
@@ -281,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn defect_11_calls_of_one_address_leave_connections_for_others() {
+    fn defect_11_requests_of_one_address_leave_connections_for_others() {
         let connections = Connections::new(6);
         let busy: Vec<Connection> = (0..6).map(|_| connections.enter(address(1)).unwrap()).collect();
         for connection in &busy {
             connection.phase().begin(false);
         }
-        assert!(connections.enter(address(1)).is_none(), "all of its calls run");
-        // A body that is still on its way goes before a call that runs.
+        assert!(connections.enter(address(1)).is_none(), "all of its requests are running");
+        // A request whose body is arriving is evicted before a running one.
         busy[2].phase().begin(true);
         let mut others = vec![connections.enter(address(2)).unwrap()];
         assert_eq!(ended(&busy), [2]);
@@ -298,13 +299,13 @@ mod tests {
             others.last().unwrap().phase().begin(false);
         }
         assert_eq!(ended(&busy), [2, 4, 5], "the newest ones");
-        assert!(connections.enter(address(2)).is_none(), "both have half now");
+        assert!(connections.enter(address(2)).is_none(), "both have half of them now");
         busy[0].phase().end();
         assert!(connections.enter(address(1)).is_some());
     }
 
     #[tokio::test]
-    async fn a_call_that_has_just_begun_may_end() {
+    async fn a_request_that_has_just_begun_may_finish() {
         let connections = Connections::new(1);
         let first = connections.enter(address(1)).unwrap();
         let _second = connections.enter(address(1)).unwrap();

@@ -1,8 +1,7 @@
-//! Turns what clients send into what the engine takes.
+//! Converts requests to commands of the engine.
 //!
-//! A [`JobSpec`] that leaves here is admissible in form: names are plain, times are times, figures are in range. Whether
-//! there is room for the job, and whether its deadline has passed, is the engine's answer. Every rejection names the field
-//! and the remedy.
+//! A [`JobSpec`] from here is valid in form: names, times and numbers are in range. The engine decides whether it
+//! admits the job, and whether the deadline has passed. Every error names the field and the remedy.
 
 mod capacity;
 mod placement;
@@ -34,29 +33,29 @@ pub use schedule::{
 };
 pub use session::session_key;
 
-/// Longest time that a job may ask for, in any of its fields.
+/// The longest duration of any field of a job.
 pub const SPAN_MAX: Span = Span::hours(24 * 366);
-/// Most retries, losses, or jobs of a session at once that a job may ask for.
+/// The largest number of retries, of losses, and of jobs of a session at once.
 pub const COUNT_MAX: u32 = 10_000;
-/// Largest growth of a backoff from wait to wait.
+/// The largest factor of a backoff.
 pub const FACTOR_MAX: u32 = 100;
-/// The last millisecond that a time may name: the end of the year 9999, after which RFC 3339 has no years.
+/// The latest time, in milliseconds: the end of the year 9999, the last year of RFC 3339.
 const WALL_MAX: Wall = Wall(253_402_300_799_999);
-/// The lane of jobs that schedules make, where their template names none.
+/// The default lane of jobs of schedules.
 const CRON_LANE: &str = "cron";
-/// When the wall clock's count begins.
+/// The start of the wall clock.
 pub const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
-/// Priorities by name. Lower runs sooner.
+/// The priorities by name. A lower number runs sooner.
 pub const PRIORITIES: [(&str, i32); 5] =
     [("urgent", -20), ("high", -10), ("normal", 0), ("low", 10), ("background", 20)];
 
-/// Names that jobs take when they give none; made once, so that a submit does not make them again.
+/// The default names of jobs. They are created once, not for each submit.
 pub struct DefaultNames {
-    /// The tenant of calls that name none.
+    /// The default tenant of requests.
     pub tenant: Name,
     lane: Name,
     agent: Name,
-    /// The lane of jobs that schedules make.
+    /// The default lane of jobs of schedules.
     cron: Name,
 }
 
@@ -72,7 +71,7 @@ impl DefaultNames {
     }
 }
 
-/// Makes a spec of what a client sent for `tenant`.
+/// Converts a request to the spec of a job of `tenant`.
 pub fn job_spec(
     request: &JobRequest<'_>,
     tenant: &Name,
@@ -82,7 +81,7 @@ pub fn job_spec(
     spec_with(request, tenant, settings, names, &names.lane, &settings.retry)
 }
 
-/// The same with other defaults for the lane and for what a retry policy leaves out.
+/// The same with other defaults for the lane and the retry policy.
 fn spec_with(
     request: &JobRequest<'_>,
     tenant: &Name,
@@ -112,12 +111,12 @@ fn spec_with(
         tags: request.tags.as_deref().map(tags).transpose()?.unwrap_or_default(),
         capacity: capacity::capacity_request(request)?,
         placement: request.worker.as_ref().map(placement::placement).transpose()?.map(Box::new),
-        // The check of a callback may take a while, so the caller adds the callback.
+        // The caller checks the callback and adds it, because the check may take a while.
         ..JobSpec::new(tenant.clone(), kind)
     })
 }
 
-/// A name as the API takes them.
+/// A name in the form of the API.
 pub fn name(field: &str, text: &str) -> Result<Name, ApiError> {
     let name = Name::new(text).map_err(|error| ApiError::field(field, error))?;
     if name.is_plain() {
@@ -129,7 +128,8 @@ pub fn name(field: &str, text: &str) -> Result<Name, ApiError> {
 /// A job's id from a path or a parameter.
 pub fn job_id(text: &str) -> Result<JobId, ApiError> {
     JobId::parse(text).ok_or_else(|| {
-        let detail = "a job's id looks like 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; take it from the answer to the submit";
+        let detail =
+            "a job id looks like 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; the response to the submit has it";
         ApiError::new(Code::InvalidId, detail)
     })
 }
@@ -137,7 +137,7 @@ pub fn job_id(text: &str) -> Result<JobId, ApiError> {
 /// An artifact's id from a path.
 pub fn artifact_id(text: &str) -> Result<ArtifactId, ApiError> {
     ArtifactId::parse(text).ok_or_else(|| {
-        let detail = "an artifact's id looks like 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80.3; `GET /v1/jobs/{id}/artifacts` lists \
+        let detail = "an artifact id looks like 0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80.3; `GET /v1/jobs/{id}/artifacts` lists \
                       those of a job";
         ApiError::new(Code::InvalidId, detail)
     })
@@ -146,7 +146,7 @@ pub fn artifact_id(text: &str) -> Result<ArtifactId, ApiError> {
 /// A schedule's id from a path or a parameter.
 pub fn schedule_id(text: &str) -> Result<ScheduleId, ApiError> {
     ScheduleId::parse(text).ok_or_else(|| {
-        let detail = "a schedule's id looks like sch_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; `GET /v1/schedules?name=…` finds \
+        let detail = "a schedule id looks like sch_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; `GET /v1/schedules?name=…` finds \
                       it by its name";
         ApiError::new(Code::InvalidId, detail)
     })
@@ -164,31 +164,31 @@ pub fn time(field: &str, text: &str) -> Result<Wall, ApiError> {
     if (Wall(0)..=WALL_MAX).contains(&at) { Ok(at) } else { Err(wrong()) }
 }
 
-/// Reads date, time and offset by themselves, because the calendar's own instants end a day before the year 9999 does.
+/// Reads date, time and offset separately, because the calendar's own instants end a day before the year 9999 does.
 fn wall(text: &str) -> Option<Wall> {
     let pieces = Pieces::parse(text).ok()?;
     let offset = pieces.to_numeric_offset()?;
     let since = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH);
-    // The engine counts whole milliseconds; a fraction is dropped.
+    // The engine counts whole milliseconds, so a fraction is dropped.
     let millis = i64::try_from(since.as_millis()).ok()?;
     Some(Wall(millis - i64::from(offset.seconds()) * 1_000))
 }
 
-/// A length of time, zero included.
+/// A duration, possibly zero.
 pub fn span(field: &str, text: &str) -> Result<Span, ApiError> {
     let span = parse_span(text).ok_or_else(|| {
-        ApiError::field(field, "must be a length of time with units, such as 30s, 5m, 1h30m or 500ms")
+        ApiError::field(field, "must be a duration with units, such as 30s, 5m, 1h30m or 500ms")
     })?;
     if span > SPAN_MAX {
-        return Err(ApiError::field(field, "is longer than 366d; give less"));
+        return Err(ApiError::field(field, "is longer than 366d; use a shorter duration"));
     }
     Ok(span)
 }
 
-/// A length of time that is not zero.
+/// A duration that is not zero.
 pub fn positive_span(field: &str, text: &str) -> Result<Span, ApiError> {
     match span(field, text)? {
-        Span(0) => Err(ApiError::field(field, "must be longer than nothing; leave it out for the default")),
+        Span(0) => Err(ApiError::field(field, "must be longer than zero; omit it for the default")),
         span => Ok(span),
     }
 }
@@ -239,7 +239,7 @@ fn keys(request: &KeyMap<'_>) -> Result<Vec<Key>, ApiError> {
     for (text, value) in &request.0 {
         let key = Key { name: name("keys", text)?, value: name(&format!("keys.{text}"), value)? };
         if keys.iter().any(|other| other.name == key.name) {
-            return Err(ApiError::field(format!("keys.{text}"), "is given twice; give each key once"));
+            return Err(ApiError::field(format!("keys.{text}"), "appears twice; send each key once"));
         }
         keys.push(key);
     }
@@ -256,7 +256,7 @@ fn tags(request: &[Cow<'_, str>]) -> Result<Vec<Name>, ApiError> {
     request.iter().enumerate().map(|(index, tag)| name(&format!("tags[{index}]"), tag)).collect()
 }
 
-/// The policy that is asked for; what is absent is taken from `default`.
+/// The retry policy of a request. Absent fields are taken from `default`.
 fn retry_policy(request: &RetryRequest<'_>, default: &RetryPolicy) -> Result<RetryPolicy, ApiError> {
     Ok(RetryPolicy {
         retries_max: count("retry.retries_max", request.retries_max.unwrap_or(default.retries_max), 0)?,
@@ -297,15 +297,15 @@ fn backoff_spec(spec: &BackoffSpec<'_>) -> Result<Backoff, ApiError> {
                 return Err(ApiError::field("retry.backoff.jitter.percent", "must be from 0 to 100"));
             }
             (Some(_), Some(_)) => {
-                return Err(ApiError::field("retry.backoff.jitter", "takes add or percent, not both"));
+                return Err(ApiError::field("retry.backoff.jitter", "accepts add or percent, not both"));
             }
         },
     };
     Ok(Backoff { base, factor, max, jitter })
 }
 
-/// The key with the digest of what is asked for: SHA-256 over the request as this server writes it, without the key. So
-/// the order of fields and the space between them do not count, and the bytes of the payload do.
+/// The idempotency key with a digest of the request: SHA-256 over the request as this server serializes it, without
+/// the key. So the order of fields and whitespace do not count, and the bytes of the payload do.
 fn idempotency(request: &JobRequest<'_>) -> Result<Option<IdempotencyKey>, ApiError> {
     let Some(text) = &request.idempotency_key else { return Ok(None) };
     let key = name("idempotency_key", text)?;
@@ -350,14 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn takes_priorities_by_name_in_any_case() {
+    fn accepts_priorities_by_name_in_any_case() {
         for (text, number) in [("\"URGENT\"", -20), ("\"background\"", 20), ("\"nOrMaL\"", 0), ("-7", -7)] {
             assert_eq!(spec(&format!(r#"{{"kind":"k","priority":{text}}}"#)).unwrap().priority, number);
         }
     }
 
     #[test]
-    fn names_the_field_that_is_wrong() {
+    fn errors_name_the_wrong_field() {
         let long = "x".repeat(129);
         let many_tags = vec!["\"t\""; 17].join(",");
         let many_keys: Vec<String> = (0..9).map(|n| format!("\"k{n}\":\"v\"")).collect();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_times_up_to_the_end_of_the_calendar() {
+    fn accepts_times_up_to_the_end_of_the_calendar() {
         for (text, shown) in [
             ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000Z"),
             ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_what_is_asked_for_and_not_how_it_is_written() {
+    fn the_digest_covers_the_content_and_not_its_formatting() {
         let digest = |body: &str| spec(body).unwrap().idempotency.unwrap().digest;
         let first = digest(r#"{"kind":"k","agent":"a","payload":{"x":1},"idempotency_key":"i"}"#);
         assert_eq!(first, digest(r#"{ "idempotency_key":"j", "payload":{"x":1}, "agent":"a", "kind":"k" }"#));

@@ -1,8 +1,8 @@
-//! Lets pages of `server.allowed_origins` use the API from a browser (CORS).
+//! CORS: lets pages of `server.allowed_origins` use the API from a browser.
 //!
-//! A browser asks first (a preflight), and lets a page read an answer only if the answer says so. Pages of other origins
-//! get no such word. This gives nobody a right: who calls and whether they may is for the gate to say, and calls that
-//! come without a token are judged in `auth/site.rs`. No cookies are used, so none are allowed.
+//! A browser sends a preflight request first, and lets a page read a response only if the response allows it. Pages
+//! of other origins get no such headers. This grants no permission: the gate authenticates every request, and
+//! `auth/site.rs` checks requests without a token. The API uses no cookies, so none are allowed.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -14,16 +14,16 @@ use axum::response::Response;
 
 use crate::api::Api;
 
-/// Every method that a route of the API knows.
+/// Every method of the API.
 const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
-/// Every header that the API reads and a page may not send unasked.
+/// Every header of the API that a page may send only after a preflight.
 const HEADERS: &str = "authorization, content-type, idempotency-key, laneway-tenant, last-event-id";
-/// Headers of answers that a page may read, beside those that every page may.
+/// The response headers that a page may read in addition to the safelisted ones.
 const EXPOSED: &str = "request-id, retry-after, location";
-/// How long a browser may remember a preflight, in seconds: short, because origins can be taken off the list.
+/// How long a browser may cache a preflight, in seconds. It is short, because origins can be removed from the list.
 const MAX_AGE: &str = "600";
 
-/// The origin of the page that asks, if it is an allowed one.
+/// The origin of the calling page, if it is allowed.
 pub fn allowed_origin(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
     let value = headers.get(ORIGIN)?;
     let origin = value.to_str().ok()?;
@@ -32,7 +32,7 @@ pub fn allowed_origin(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
     is_allowed.then(|| value.clone())
 }
 
-/// The answer to a preflight, if this is one from an allowed origin.
+/// The response to a preflight from an allowed origin.
 pub fn preflight(method: &Method, headers: &HeaderMap, origin: Option<&HeaderValue>) -> Option<Response> {
     if origin.is_none() || method != Method::OPTIONS || !headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
         return None;
@@ -46,7 +46,7 @@ pub fn preflight(method: &Method, headers: &HeaderMap, origin: Option<&HeaderVal
     Some(response)
 }
 
-/// Lets the page read the answer.
+/// Lets the page read the response.
 pub fn allow(response: &mut Response, origin: Option<HeaderValue>) {
     let Some(origin) = origin else { return };
     let headers = response.headers_mut();

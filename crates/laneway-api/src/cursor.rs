@@ -1,10 +1,10 @@
-//! Cursors of lists, with this API's answer for one that does not fit.
+//! Cursors of lists, with this API's error for an invalid one.
 
 use laneway_runtime::cursor::Cursors as Sealed;
 
 use crate::error::{ApiError, Code};
 
-/// Makes and reads cursors; they last as long as the process.
+/// Writes and reads cursors. They are valid until the process ends.
 pub struct Cursors(Sealed);
 
 impl Cursors {
@@ -18,10 +18,10 @@ impl Cursors {
         self.0.write(list, position)
     }
 
-    /// The position of a cursor of the list that `list` describes.
+    /// The position of a cursor in the list that `list` describes.
     pub fn read(&self, list: &str, cursor: &str) -> Result<u64, ApiError> {
         self.0.read(list, cursor).ok_or_else(|| {
-            let detail = "the cursor is not one of this list: keep every filter as it was, or start again without a \
+            let detail = "the cursor does not belong to this list: keep every filter unchanged, or start again without a \
                           cursor (cursors end when the server restarts)";
             let mut error = ApiError::new(Code::InvalidCursor, detail);
             error.field = Some("cursor".to_owned());

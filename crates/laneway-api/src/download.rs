@@ -1,8 +1,8 @@
-//! The bytes of an artifact on their way from a worker to a client.
+//! Streams an artifact from a worker to a client.
 //!
-//! One part after the other: the next one is asked for when the client has taken the one before, so that a download holds
-//! a few parts in memory however large the whole is. A download that breaks off ends with an error, never as if it were
-//! complete. How many there may be is bounded: in all, of one tenant, and of one worker.
+//! A download requests one part after another. It requests the next part when the client has taken the one before, so
+//! it keeps only a few parts in memory. A download that fails ends with an error, never as if it were complete. The
+//! number of downloads is limited: in total, for each tenant, and for each worker.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,24 +20,24 @@ use crate::api::Api;
 use crate::auth::Caller;
 use crate::range::Wanted;
 
-/// Bytes of a part: enough that asking for it costs little, and little enough that heartbeats need not wait for it.
+/// The bytes of a part: large enough to keep the number of requests low, and small enough not to delay heartbeats.
 pub const PART_LEN: u32 = 256 << 10;
-/// How long a client may take for a part.
+/// How long a client may take to read a part.
 const TAKE_LIMIT: Duration = Duration::from_secs(60);
-/// Most downloads at once.
+/// The limit of downloads at once.
 pub const DOWNLOADS_MAX: u32 = 64;
-/// Most downloads at once of what one tenant has.
+/// The limit of downloads at once for one tenant.
 pub const DOWNLOADS_PER_TENANT_MAX: u32 = 32;
-/// Most downloads at once from one worker.
+/// The limit of downloads at once from one worker.
 pub const DOWNLOADS_PER_WORKER_MAX: u32 = 8;
 
-/// Room for downloads. Clones are the same room.
+/// The download limits. Clones share them.
 #[derive(Clone, Default)]
 pub struct Downloads {
     open: Arc<Mutex<BTreeMap<Share, u32>>>,
 }
 
-/// Whose share of the room a download takes.
+/// A limit that a download counts against.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Share {
     All,
@@ -55,14 +55,14 @@ impl Share {
     }
 }
 
-/// A download that is under way.
+/// A download in progress.
 pub struct DownloadSlot {
     shares: [Share; 3],
     downloads: Downloads,
 }
 
 impl Downloads {
-    /// A seat for a download from a worker. `None`: there is no room.
+    /// Takes a slot for a download from a worker. `None` when a limit is reached.
     pub fn admit(&self, tenant: &Name, worker: ConnectionId) -> Option<DownloadSlot> {
         let shares = [Share::All, Share::Tenant(tenant.clone()), Share::Worker(worker)];
         let mut open = self.open();
@@ -96,56 +96,56 @@ impl Drop for DownloadSlot {
     }
 }
 
-/// What is downloaded, and for whom.
+/// The source of a download, and its caller.
 pub struct Source {
     /// The API.
     pub api: Api,
-    /// Who downloads it: when their right ends, so does the download.
+    /// The caller. The download ends when its permission ends.
     pub caller: Caller,
     /// The connection of the worker that has it.
     pub connection: ConnectionId,
-    /// Its name there.
+    /// The name of the resource on the worker.
     pub resource: String,
 }
 
-/// A download whose first part has come.
+/// A download whose first part has arrived.
 pub struct Download {
     source: Source,
     first: Bytes,
-    /// How large the whole is.
+    /// The size of the whole resource.
     pub size: u64,
-    /// The first byte that is given.
+    /// The first byte of the download.
     pub start: u64,
-    /// The byte behind the last one that is given.
+    /// The byte after the last one of the download.
     pub end: u64,
 }
 
-/// Why a download does not begin.
+/// Why a download could not begin.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum NotBegun {
-    /// The worker gives nothing.
+    /// The worker did not send the part.
     #[error(transparent)]
     Trouble(#[from] PartTrouble),
-    /// There are no such bytes; how many there are.
+    /// The range is not satisfiable. The value is the size of the resource.
     #[error("there are only {0} bytes")]
     OutOfRange(u64),
 }
 
-/// Why a download broke off.
+/// Why a download ended early.
 #[derive(Debug, Error)]
 enum Broken {
     #[error(transparent)]
     Trouble(#[from] PartTrouble),
-    #[error("it changed while it was read")]
+    #[error("the resource changed while it was read")]
     Changed,
-    #[error("the right to it has ended")]
+    #[error("the caller's permission has ended")]
     NotAllowed,
-    #[error("the client takes nothing any more")]
+    #[error("the client stopped reading")]
     NotTaken,
 }
 
 impl Source {
-    /// Asks for the first part of what is wanted.
+    /// Requests the first part of the range.
     pub async fn begin(self, wanted: Wanted) -> Result<Download, NotBegun> {
         let (start, last) = match wanted {
             Wanted::All => (0, u64::MAX),
@@ -167,7 +167,7 @@ impl Source {
     }
 
     async fn part(&self, offset: u64, len: u64) -> Result<Part, PartTrouble> {
-        // To ask for nothing is a bad frame, and far behind the end there is nothing to ask for.
+        // A request for zero bytes is not valid, and far past the end there is nothing to request.
         let limit = u32::try_from(len).unwrap_or(PART_LEN).clamp(1, PART_LEN);
         self.api.scheduler.read_part(self.connection, &self.resource, offset, limit).await
     }
@@ -179,14 +179,14 @@ impl Source {
 }
 
 impl Download {
-    /// The bytes, as the body of an answer. `seat` is kept until they have left.
+    /// The bytes, as the body of a response. It keeps `slot` until they are sent.
     pub fn body(self, slot: DownloadSlot) -> Body {
         let (sender, receiver) = mpsc::channel(1);
         let left = self.end - self.start;
         tokio::spawn(async move {
             let resource = self.source.resource.clone();
             if let Err(error) = self.pump(&sender).await {
-                tracing::debug!(resource, %error, "a download broke off");
+                tracing::debug!(resource, %error, "a download failed");
             }
             drop(slot);
         });
@@ -194,7 +194,7 @@ impl Download {
             let item = match receiver.recv().await {
                 Some(bytes) => Ok::<Bytes, io::Error>(bytes),
                 None if left == 0 => return None,
-                // The end of the parts is not the end of the whole: the connection to the client is cut.
+                // The resource is not complete, so the connection to the client is cut.
                 None => Err(io::ErrorKind::UnexpectedEof.into()),
             };
             let left = item.as_ref().map_or(0, |bytes| left.saturating_sub(bytes.len() as u64));
@@ -202,7 +202,7 @@ impl Download {
         }))
     }
 
-    /// Hands one part after the other to whoever writes them to the client.
+    /// Sends one part after another to the response body.
     async fn pump(self, sender: &mpsc::Sender<Bytes>) -> Result<(), Broken> {
         let Download { source, first, size, start, end } = self;
         let (mut part, mut at) = (first, start);
@@ -215,7 +215,7 @@ impl Download {
             if at >= end {
                 return Ok(());
             }
-            // It waits for the client, too: nobody reads further ahead than this one part.
+            // This waits for the client as well, so at most one part is read ahead.
             let next = source.part(at, end - at).await?;
             if next.size != size || next.bytes.is_empty() {
                 return Err(Broken::Changed);
@@ -239,9 +239,9 @@ mod tests {
 
     use super::*;
 
-    /// Gives the next part that is asked for, full of zeroes; `None` when nothing is asked for.
+    /// Answers the next request for a part with zeroes. `None` when there is none.
     async fn give(worker: &mut WorkerLink, size: u64) -> Option<u64> {
-        // Whoever asks asks within a few turns of the one thread that these tests have.
+        // The test has one thread, so a request arrives within a few yields.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_reads_further_ahead_than_the_client_takes() {
+    async fn at_most_one_part_is_read_ahead_of_the_client() {
         let schema = Schema::native();
         let config = Layers::builtin(&schema).resolve(&Overrides::none()).unwrap();
         let options = Options::new(config.settings().clone());
@@ -279,21 +279,21 @@ mod tests {
         let (part, size) = (u64::from(PART_LEN), 1 << 30);
         assert_eq!(give(&mut worker, size).await, Some(0));
         let mut body = begun.await.unwrap().unwrap().body(slot).into_data_stream();
-        // One part waits for the client, another one behind it; that is all, however long the client waits.
+        // One part waits for the client, and one more behind it, however long the client waits.
         assert_eq!(give(&mut worker, size).await, Some(part));
         for taken in 2..6 {
             assert_eq!(give(&mut worker, size).await, None);
             assert_eq!(body.next().await.unwrap().unwrap().len() as u64, part);
             assert_eq!(give(&mut worker, size).await, Some(taken * part));
         }
-        // A client that goes takes its download along, and leaves its place to others.
+        // A client that disconnects ends its download and frees its slot.
         drop(body);
         assert_eq!(give(&mut worker, size).await, None);
         assert!(downloads.open().is_empty());
     }
 
     #[test]
-    fn downloads_are_bounded_by_worker_tenant_and_in_all() {
+    fn downloads_are_limited_by_worker_by_tenant_and_in_total() {
         let downloads = Downloads::default();
         let admit =
             |tenant: &'static str, worker| downloads.admit(&Name::fixed(tenant), ConnectionId(worker));

@@ -1,7 +1,7 @@
-//! Reads and drops what a handler left of a request's body, within bounds.
+//! Reads and discards the rest of a request body that a handler did not read, within limits.
 //!
-//! An answer that comes before the body was read (429, 401, 413) would otherwise end the connection: the next request on it
-//! begins where the body ends. A client that still sends would then not even see the answer.
+//! A response that is sent before the body was read (429, 401, 413) would otherwise end the connection, because the
+//! next request begins where the body ends. A client that is still sending would not see the response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,31 +12,31 @@ use tokio::sync::oneshot;
 
 use crate::connections::Phase;
 
-/// Most bytes that are dropped: twice a batch of the largest size.
+/// The largest number of discarded bytes: two batches of the largest size.
 const BYTES_MAX: usize = 64 << 20;
-/// Longest that dropping takes.
+/// The longest time of discarding.
 const WHOLE_MAX: Duration = Duration::from_secs(10);
-/// A sender that pauses for this long is not waited for.
+/// The longest pause of the sender.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// A body that gives back what is left of it when it is dropped.
+/// A body that returns its rest when it is dropped.
 pub struct ReturnedBody {
     inner: Option<Incoming>,
     back: Option<oneshot::Sender<Incoming>>,
     phase: Phase,
 }
 
-/// Where what is left of a body comes back.
+/// Receives the rest of a body.
 pub struct Rest(oneshot::Receiver<Incoming>);
 
-/// The body for a handler, and where its rest comes back. `phase` learns when the handler is done with it.
+/// The body for a handler, and the receiver of its rest. `phase` is updated when the handler is done with the body.
 pub fn returned(body: Incoming, phase: Phase) -> (ReturnedBody, Rest) {
     let (back, rest) = oneshot::channel();
     (ReturnedBody { inner: Some(body), back: Some(back), phase }, Rest(rest))
 }
 
 impl Rest {
-    /// Reads and drops what came back, if the handler is done with the body.
+    /// Reads and discards the rest, if the handler is done with the body.
     pub async fn drop_all(mut self) {
         let Ok(mut body) = self.0.try_recv() else { return };
         let read = async {
@@ -49,7 +49,7 @@ impl Rest {
                 }
             }
         };
-        // What is not read in time ends the connection, as before.
+        // A rest that is not read in time ends the connection.
         let _ = tokio::time::timeout(WHOLE_MAX, read).await;
     }
 }
@@ -62,7 +62,7 @@ impl Body for ReturnedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let inner = self.inner.as_mut().expect("a body is whole until it is dropped");
+        let inner = self.inner.as_mut().expect("a body is complete until it is dropped");
         Pin::new(inner).poll_frame(context)
     }
 
@@ -81,7 +81,7 @@ impl Drop for ReturnedBody {
         if let (Some(body), Some(back)) = (self.inner.take(), self.back.take())
             && !body.is_end_stream()
         {
-            // Nobody waits for it any more when the connection is gone.
+            // When the connection is gone, the receiver is gone.
             let _ = back.send(body);
         }
     }

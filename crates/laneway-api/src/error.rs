@@ -1,7 +1,7 @@
-//! Every error of the API: its word, its status and its title are chosen here and nowhere else.
+//! Every error of the API. Its code, its status and its title are defined here and nowhere else.
 //!
-//! A handler returns an [`ApiError`]; the gate adds the request's id and writes it as `application/problem+json`. Causes
-//! and remedies of each word are told in `docs/http-api.md`.
+//! A handler returns an [`ApiError`]; the gate adds the request's id and writes it as `application/problem+json`.
+//! `docs/http-api.md` has the cause and the remedy of each code.
 
 use std::borrow::Cow;
 
@@ -15,33 +15,33 @@ use laneway_runtime::store::StoreError;
 use laneway_runtime::{ReadError, Stopped, WaitError};
 use laneway_wire::Problem;
 
-/// Longest `detail`, in bytes: a message may quote what the client sent, but not all of it.
+/// The longest `detail`, in bytes: a message may quote a part of the client's input, but not all of it.
 const DETAIL_MAX: usize = 600;
 
-/// The words of the API's errors.
+/// The error codes of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     /// The body is not JSON.
     MalformedJson,
-    /// A field, parameter or header has a value that cannot be.
+    /// A field, parameter or header has an invalid value.
     InvalidField,
-    /// No such field or parameter.
+    /// The field or parameter is unknown.
     UnknownField,
     /// The body is nested too deep.
     TooDeep,
-    /// The id in the path is not an id.
+    /// The id in the path is invalid.
     InvalidId,
-    /// The cursor is not one of this list.
+    /// The cursor does not belong to this list.
     InvalidCursor,
-    /// No token, or one that is not known, has expired or was revoked.
+    /// The token is missing, unknown, expired or revoked.
     Unauthorized,
-    /// The token may not do this.
+    /// The caller has no permission for this.
     Forbidden,
-    /// A page of another origin asks.
+    /// A page of another origin sent the request.
     OriginDenied,
-    /// There is no such thing for this caller.
+    /// It does not exist for this caller.
     NotFound,
-    /// The path does not know the method.
+    /// The path does not support the method.
     MethodNotAllowed,
     /// The body did not arrive in time.
     BodyTimeout,
@@ -49,66 +49,66 @@ pub enum Code {
     AlreadyEnded,
     /// The job has not ended.
     NotEnded,
-    /// The change does not fit what the server holds now.
+    /// The change contradicts the current state.
     Conflict,
-    /// There is one of that name already.
+    /// The name is already in use.
     AlreadyExists,
-    /// It was there, and is not any more.
+    /// It existed and was removed.
     Gone,
     /// The body is too large.
     BodyTooLarge,
-    /// The body is not said to be JSON.
+    /// The content type of the body is not JSON.
     UnsupportedMediaType,
-    /// There are no such bytes.
+    /// The range is outside the resource.
     RangeNotSatisfiable,
     /// The request is for another host.
     Misdirected,
     /// The deadline has passed.
     DeadlinePast,
-    /// The idempotency key stands for another request.
+    /// The idempotency key was used for another request.
     IdempotencyMismatch,
-    /// Nobody offers the kind.
+    /// No handler runs the kind.
     UnknownKind,
-    /// There is no such lane.
+    /// The lane does not exist.
     UnknownLane,
-    /// The engine cannot do what was asked.
+    /// The engine rejected the request.
     Invalid,
-    /// A schedule would never run.
+    /// A schedule would never fire.
     NoFutureRun,
-    /// The job costs more than the machine can ever give.
+    /// The job costs more units than the machine has.
     NeverFits,
     /// Another job of the atomic batch was rejected.
     BatchRejected,
-    /// A queue cap is reached.
+    /// A queue limit is reached.
     QueueFull,
-    /// The job was sent before its session was stopped.
+    /// The job was sent before the cutoff of its session.
     Stale,
-    /// As many jobs of the session wait as may.
+    /// The waiting limit of the session is reached.
     SessionFull,
     /// Too many bad tokens from one address.
     TooManyAttempts,
-    /// Too many things of a sort are kept, or streams are open.
+    /// A limit of stored items or open streams is reached.
     TooMany,
-    /// Something broke inside.
+    /// An internal error.
     Internal,
-    /// What is stored is not what was written.
+    /// Stored data is damaged.
     Damaged,
-    /// A worker could not do what was asked of it.
+    /// The worker failed to do it.
     WorkerFailed,
-    /// A worker is not connected now.
+    /// The worker is not connected.
     WorkerAway,
-    /// A worker did not answer in time.
+    /// The worker did not respond in time.
     WorkerTimeout,
     /// The server is stopping.
     Draining,
-    /// The server stopped before it could answer.
+    /// The server stopped before it could respond.
     Unavailable,
-    /// Storage runs low.
+    /// Storage is low.
     StorageLow,
 }
 
 impl Code {
-    /// Every word.
+    /// Every code.
     pub const ALL: [Code; 42] = [
         Code::MalformedJson,
         Code::InvalidField,
@@ -154,70 +154,76 @@ impl Code {
         Code::StorageLow,
     ];
 
-    /// The word, its status and its title.
+    /// The code, its status and its title.
     fn row(self) -> (&'static str, StatusCode, &'static str) {
         use StatusCode as S;
         match self {
             Code::MalformedJson => ("malformed_json", S::BAD_REQUEST, "The body is not JSON"),
-            Code::InvalidField => ("invalid_field", S::BAD_REQUEST, "A field has a value that cannot be"),
-            Code::UnknownField => ("unknown_field", S::BAD_REQUEST, "No such field"),
-            Code::TooDeep => ("too_deep", S::BAD_REQUEST, "The body is nested too deep"),
-            Code::InvalidId => ("invalid_id", S::BAD_REQUEST, "This is not an id"),
-            Code::InvalidCursor => ("invalid_cursor", S::BAD_REQUEST, "The cursor is not one of this list"),
-            Code::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A valid token is needed"),
-            Code::Forbidden => ("forbidden", S::FORBIDDEN, "The token may not do this"),
-            Code::OriginDenied => ("origin_denied", S::FORBIDDEN, "Pages of this origin may not call"),
-            Code::NotFound => ("not_found", S::NOT_FOUND, "There is no such thing"),
-            Code::MethodNotAllowed => ("method_not_allowed", S::METHOD_NOT_ALLOWED, "Not with this method"),
+            Code::InvalidField => ("invalid_field", S::BAD_REQUEST, "A field has an invalid value"),
+            Code::UnknownField => ("unknown_field", S::BAD_REQUEST, "The field is unknown"),
+            Code::TooDeep => ("too_deep", S::BAD_REQUEST, "The body is nested too deeply"),
+            Code::InvalidId => ("invalid_id", S::BAD_REQUEST, "The id is invalid"),
+            Code::InvalidCursor => {
+                ("invalid_cursor", S::BAD_REQUEST, "The cursor does not belong to this list")
+            }
+            Code::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A valid token is required"),
+            Code::Forbidden => ("forbidden", S::FORBIDDEN, "The caller has no permission for this"),
+            Code::OriginDenied => {
+                ("origin_denied", S::FORBIDDEN, "Pages of this origin may not call the server")
+            }
+            Code::NotFound => ("not_found", S::NOT_FOUND, "It does not exist"),
+            Code::MethodNotAllowed => {
+                ("method_not_allowed", S::METHOD_NOT_ALLOWED, "The path does not support this method")
+            }
             Code::BodyTimeout => ("body_timeout", S::REQUEST_TIMEOUT, "The body did not arrive in time"),
             Code::AlreadyEnded => ("already_ended", S::CONFLICT, "The job has ended"),
             Code::NotEnded => ("not_ended", S::CONFLICT, "The job has not ended"),
-            Code::Conflict => ("conflict", S::CONFLICT, "The change does not fit"),
-            Code::AlreadyExists => ("already_exists", S::CONFLICT, "There is one of that name already"),
-            Code::Gone => ("gone", S::GONE, "It is not there any more"),
+            Code::Conflict => ("conflict", S::CONFLICT, "The change contradicts the current state"),
+            Code::AlreadyExists => ("already_exists", S::CONFLICT, "The name is already in use"),
+            Code::Gone => ("gone", S::GONE, "It no longer exists"),
             Code::BodyTooLarge => ("body_too_large", S::PAYLOAD_TOO_LARGE, "The body is too large"),
             Code::UnsupportedMediaType => {
                 ("unsupported_media_type", S::UNSUPPORTED_MEDIA_TYPE, "The body must be JSON")
             }
             Code::RangeNotSatisfiable => {
-                ("range_not_satisfiable", S::RANGE_NOT_SATISFIABLE, "There are no such bytes")
+                ("range_not_satisfiable", S::RANGE_NOT_SATISFIABLE, "The range is outside the resource")
             }
             Code::Misdirected => ("misdirected", S::MISDIRECTED_REQUEST, "The request is for another host"),
             Code::DeadlinePast => ("deadline_past", S::UNPROCESSABLE_ENTITY, "The deadline has passed"),
             Code::IdempotencyMismatch => {
-                ("idempotency_mismatch", S::UNPROCESSABLE_ENTITY, "The key stands for another request")
+                ("idempotency_mismatch", S::UNPROCESSABLE_ENTITY, "The key was used for another request")
             }
-            Code::UnknownKind => ("unknown_kind", S::UNPROCESSABLE_ENTITY, "Nobody offers the kind"),
-            Code::UnknownLane => ("unknown_lane", S::UNPROCESSABLE_ENTITY, "There is no such lane"),
+            Code::UnknownKind => ("unknown_kind", S::UNPROCESSABLE_ENTITY, "No handler runs the kind"),
+            Code::UnknownLane => ("unknown_lane", S::UNPROCESSABLE_ENTITY, "The lane does not exist"),
             Code::NeverFits => {
-                ("never_fits", S::UNPROCESSABLE_ENTITY, "It costs more than the machine can ever give")
+                ("never_fits", S::UNPROCESSABLE_ENTITY, "The job costs more units than the machine has")
             }
-            Code::Invalid => ("invalid", S::UNPROCESSABLE_ENTITY, "This cannot be done"),
-            Code::NoFutureRun => ("no_future_run", S::UNPROCESSABLE_ENTITY, "It would never run"),
+            Code::Invalid => ("invalid", S::UNPROCESSABLE_ENTITY, "The request cannot be carried out"),
+            Code::NoFutureRun => ("no_future_run", S::UNPROCESSABLE_ENTITY, "The schedule would never fire"),
             Code::BatchRejected => {
                 ("batch_rejected", S::FAILED_DEPENDENCY, "Another job of the batch was rejected")
             }
             Code::QueueFull => ("queue_full", S::TOO_MANY_REQUESTS, "The queue is full"),
-            Code::Stale => ("stale", S::CONFLICT, "Sent before its session was stopped"),
+            Code::Stale => ("stale", S::CONFLICT, "The job was sent before its session was stopped"),
             Code::SessionFull => ("session_full", S::TOO_MANY_REQUESTS, "The session is full"),
             Code::TooManyAttempts => ("too_many_attempts", S::TOO_MANY_REQUESTS, "Too many bad tokens"),
-            Code::TooMany => ("too_many", S::TOO_MANY_REQUESTS, "Too many of them"),
-            Code::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "Something broke inside"),
-            Code::Damaged => ("damaged", S::INTERNAL_SERVER_ERROR, "What is stored is not what was written"),
-            Code::WorkerFailed => ("worker_failed", S::BAD_GATEWAY, "The worker could not do it"),
-            Code::WorkerAway => ("worker_away", S::SERVICE_UNAVAILABLE, "The worker is not connected now"),
+            Code::TooMany => ("too_many", S::TOO_MANY_REQUESTS, "A limit is reached"),
+            Code::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "An internal error occurred"),
+            Code::Damaged => ("damaged", S::INTERNAL_SERVER_ERROR, "Stored data is damaged"),
+            Code::WorkerFailed => ("worker_failed", S::BAD_GATEWAY, "The worker failed"),
+            Code::WorkerAway => ("worker_away", S::SERVICE_UNAVAILABLE, "The worker is not connected"),
             Code::WorkerTimeout => {
-                ("worker_timeout", S::GATEWAY_TIMEOUT, "The worker did not answer in time")
+                ("worker_timeout", S::GATEWAY_TIMEOUT, "The worker did not respond in time")
             }
             Code::Draining => ("draining", S::SERVICE_UNAVAILABLE, "The server is stopping"),
             Code::Unavailable => {
-                ("unavailable", S::SERVICE_UNAVAILABLE, "The server stopped before it answered")
+                ("unavailable", S::SERVICE_UNAVAILABLE, "The server stopped before it responded")
             }
-            Code::StorageLow => ("storage_low", S::INSUFFICIENT_STORAGE, "Storage runs low"),
+            Code::StorageLow => ("storage_low", S::INSUFFICIENT_STORAGE, "Storage is low"),
         }
     }
 
-    /// The stable word for programs.
+    /// The stable code for programs.
     pub fn as_str(self) -> &'static str {
         self.row().0
     }
@@ -228,16 +234,16 @@ impl Code {
     }
 }
 
-/// An error on its way to the client.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
-    /// Which error it is.
+    /// The code.
     pub code: Code,
-    /// What was wrong this time, and what to do about it.
+    /// What was wrong, and the remedy.
     pub detail: Cow<'static, str>,
-    /// The field, parameter or header that was wrong.
+    /// The field, parameter or header.
     pub field: Option<String>,
-    /// When asking again may help.
+    /// When a new request may succeed.
     pub retry_after: Option<Span>,
 }
 
@@ -247,7 +253,7 @@ impl ApiError {
         ApiError { code, detail: bounded(detail.into()), field: None, retry_after: None }
     }
 
-    /// A field whose value cannot be; `detail` follows the field's name and says the remedy.
+    /// An error about a field. `detail` follows the field's name and has the remedy.
     pub fn field(field: impl Into<String>, detail: impl std::fmt::Display) -> ApiError {
         let field = field.into();
         let mut error = ApiError::new(Code::InvalidField, format!("{field} {detail}"));
@@ -255,26 +261,29 @@ impl ApiError {
         error
     }
 
-    /// No such job for this caller. The same for jobs that are not there and jobs of others.
+    /// The job does not exist for this caller. The error is the same for missing jobs and for jobs of other tenants.
     pub fn no_job() -> ApiError {
-        ApiError::new(Code::NotFound, "there is no such job; it may have been removed after its retention")
+        ApiError::new(Code::NotFound, "the job does not exist; it may have been removed after its retention")
     }
 
-    /// Something broke inside. `cause` goes to the log only.
+    /// An internal error. `cause` goes only to the log.
     pub fn internal(cause: impl std::fmt::Display) -> ApiError {
-        tracing::error!(%cause, "a call failed inside");
-        ApiError::new(Code::Internal, "the server could not do this; its log says why, under this request id")
+        tracing::error!(%cause, "a request failed with an internal error");
+        ApiError::new(
+            Code::Internal,
+            "the request failed; the server log has the cause under this request id",
+        )
     }
 
-    /// What was read is not what was written. `cause` names table and row, and what to do.
+    /// Damaged data was read. `cause` names the table, the row and the remedy.
     pub fn damaged(cause: &ReadError) -> ApiError {
-        tracing::error!(%cause, "damage was read");
+        tracing::error!(%cause, "damaged data was read");
         ApiError::new(Code::Damaged, cause.to_string())
     }
 
-    /// The server stopped before it could answer. A commit that failed may or may not have reached the disk.
+    /// The server stopped before it could respond. A commit that failed may or may not have reached the disk.
     pub fn unavailable() -> ApiError {
-        let detail = "the server stopped before it could answer; it is not known whether this was done; ask again after \
+        let detail = "the server stopped before it could respond; the change may or may not have happened; send the request again after \
                       its restart, with the same idempotency key";
         let mut error = ApiError::new(Code::Unavailable, detail);
         error.retry_after = Some(Span::secs(5));
@@ -285,7 +294,7 @@ impl ApiError {
     pub fn within(mut self, parent: &str) -> ApiError {
         self.field = Some(match self.field {
             Some(field) => {
-                // The engine's messages begin with the name of the field, which is another one now.
+                // The engine's messages begin with the name of the field, which is replaced here.
                 if let Some(rest) = self.detail.strip_prefix(&format!("{field}: ")) {
                     self.detail = Cow::Owned(format!("{parent}.{field}: {rest}"));
                 }
@@ -296,15 +305,15 @@ impl ApiError {
         self
     }
 
-    /// The error as it stands on the wire.
+    /// The body of the response.
     pub fn to_problem(&self, request: Option<&Name>) -> Problem {
-        let (word, status, title) = self.code.row();
+        let (code, status, title) = self.code.row();
         Problem {
-            kind: Cow::Owned(format!("urn:laneway:problem:{word}")),
+            kind: Cow::Owned(format!("urn:laneway:problem:{code}")),
             title: Cow::Borrowed(title),
             status: status.as_u16(),
             detail: self.detail.to_string(),
-            code: Cow::Borrowed(word),
+            code: Cow::Borrowed(code),
             field: self.field.clone(),
             request_id: request.map(Name::to_string),
             retry_after_ms: self.retry_after.map(|span| span.0),
@@ -329,7 +338,7 @@ impl ApiError {
 }
 
 impl IntoResponse for ApiError {
-    /// Hands the error to the gate, which knows the request's id and writes it.
+    /// Passes the error to the gate, which knows the request's id and writes the response.
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.code.status();
@@ -359,7 +368,7 @@ impl From<Rejection> for ApiError {
         };
         let mut error = ApiError::new(code, String::from(rejection.message));
         error.field = match code {
-            // The engine's message begins with the field that it is about.
+            // The engine's message begins with the name of the field.
             Code::DeadlinePast if error.detail.starts_with("not_before:") => Some("not_before".to_owned()),
             Code::DeadlinePast => Some("deadline".to_owned()),
             Code::IdempotencyMismatch => Some("idempotency_key".to_owned()),
@@ -401,7 +410,8 @@ impl From<WaitError> for ApiError {
         match error {
             WaitError::NotFound => ApiError::no_job(),
             WaitError::TooMany => {
-                let detail = "too many calls wait for jobs already; ask without wait, or again later";
+                let detail =
+                    "too many requests wait for jobs already; send the request without wait, or later";
                 ApiError { retry_after: Some(Span::secs(5)), ..ApiError::new(Code::TooMany, detail) }
             }
             WaitError::Read(error) => error.into(),

@@ -1,7 +1,8 @@
-//! The gate in front of every operation: gives the request its id, says who calls and whether they may, writes errors, and
-//! lets pages of allowed origins read the answer.
+//! The gate of every operation: it gives the request an id, authenticates the caller, checks permissions, writes
+//! errors, and adds CORS headers.
 //!
-//! It is one layer, so that a request passes as little as possible. A panic behind it becomes a 500 and the server lives.
+//! It is a single layer, to keep the cost of a request low. A panic of a handler becomes a 500, and the server goes
+//! on.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -27,19 +28,19 @@ use crate::error::{ApiError, Code};
 use crate::paced_body;
 use crate::serve::Peer;
 
-/// The header that carries the id of a call.
+/// The header with the id of a request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// What one operation's gate knows.
+/// The gate of one operation.
 #[derive(Clone)]
 pub struct Gate {
     /// The API.
     pub api: Api,
-    /// What the operation asks of its caller.
+    /// The permission that the operation requires.
     pub authority: Authority,
 }
 
-/// Lets a request in, or not.
+/// Passes a request on, or rejects it.
 pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let Gate { api, authority } = gate;
     let id = api.next_request();
@@ -74,32 +75,32 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
     response
 }
 
-/// Counts the bytes of the request's body for its caller: for the token, or for the address where there is none.
+/// Counts the bytes of the request's body for its caller: for the token, or for the address if there is none.
 pub fn count_body(api: &Api, caller: &Caller, request: Request) -> (Request, Option<Spending>) {
     let address = request.extensions().get::<Peer>().map(|peer| peer.address.ip().to_string());
     let by_address = address.filter(|_| caller.actor == api.open.actor);
     let tenant = caller.bound.as_ref().map_or("*", Name::as_str);
     let (parts, body) = request.into_parts();
-    let whose = by_address.as_deref().unwrap_or(caller.actor.as_str());
-    let (body, spending) = api.body_budget.count(body, tenant, whose);
+    let payer = by_address.as_deref().unwrap_or(caller.actor.as_str());
+    let (body, spending) = api.body_budget.count(body, tenant, payer);
     (Request::from_parts(parts, body), spending)
 }
 
-/// Does the time of this call say something about the machine? Not of one that waits on purpose, nor of what probes ask.
+/// Whether the duration of this request counts as a load reading. Requests that wait on purpose and probes do not.
 fn is_measured(authority: &Authority, request: &Request) -> bool {
     let waits = request.uri().query().is_some_and(|query| query.contains("wait="));
-    // How long an artifact takes says something about its worker only.
+    // The duration of a download depends on the worker only.
     let waits = waits || matches!(authority.operation, "stream_events" | "get_artifact");
     !waits && !matches!(authority.who, Who::Anyone)
 }
 
 async fn fail(api: &Api, authority: Authority, who: audit::Who, error: ApiError, id: &Name) -> Response {
-    tracing::debug!(operation = authority.operation, request = %id, code = error.code.as_str(), "a call was not done");
+    tracing::debug!(operation = authority.operation, request = %id, code = error.code.as_str(), "a request failed");
     audit::note_failure(api, authority, who, &error).await;
     error.to_response(id)
 }
 
-/// Answers what no operation answers: unknown paths and methods.
+/// Responds to requests without an operation: unknown paths and methods.
 pub fn answer_unrouted(api: &Api, headers: &HeaderMap, error: &ApiError) -> Response {
     let id = api.next_request();
     let mut response = error.to_response(&id);
@@ -108,7 +109,7 @@ pub fn answer_unrouted(api: &Api, headers: &HeaderMap, error: &ApiError) -> Resp
     response
 }
 
-/// Answers a browser that asks what a page may do, if the page is of an allowed origin.
+/// Responds to a preflight of an allowed origin.
 pub fn answer_preflight(api: &Api, method: &Method, headers: &HeaderMap) -> Option<Response> {
     let origin = cors::allowed_origin(api, headers);
     let mut response = cors::preflight(method, headers, origin.as_ref())?;
@@ -122,7 +123,7 @@ fn stamp(response: &mut Response, id: &Name) {
     response.headers_mut().insert(REQUEST_ID, value);
 }
 
-/// Says who calls, and whether they may; if not, who it was as far as it is known, and why not.
+/// Authenticates the caller and checks its permission. The error has the caller, as far as it is known.
 pub fn admit(
     api: &Api,
     authority: &Authority,
@@ -131,7 +132,7 @@ pub fn admit(
 ) -> Result<Caller, (audit::Who, ApiError)> {
     let unknown = || audit::Who { actor: Name::fixed("unknown"), tenant: None, request: id.clone() };
     let principal = match authority.who {
-        // Answers that anybody may have give nothing away and change nothing, so nobody is asked who they are.
+        // These operations reveal nothing and change nothing, so they require no authentication.
         Who::Anyone => api.open.clone(),
         Who::Roles(_) => authenticate(api, request).map_err(|error| (unknown(), error))?,
     };
@@ -144,13 +145,13 @@ pub fn admit(
         return Ok(caller);
     }
     let detail = match authority.allows(caller.role, true) {
-        true => "this touches the whole server: it needs a server-wide token (tenant *)".to_owned(),
-        false => format!("role {} may not do this; ask for a token with more rights", caller.role.as_str()),
+        true => "this concerns the whole server; use a server-wide token (tenant *)".to_owned(),
+        false => format!("the role {} may not do this; use a token with another role", caller.role.as_str()),
     };
     Err((caller.into(), ApiError::new(Code::Forbidden, detail)))
 }
 
-/// Who acts, for which tenant, in which call.
+/// The caller: its identity, its tenant, and the id of the request.
 fn caller_of(api: &Api, principal: Principal, named: Option<Name>, id: &Name) -> Caller {
     let tenant = principal.bound.as_ref().or(named.as_ref());
     Caller {
@@ -165,8 +166,7 @@ fn caller_of(api: &Api, principal: Principal, named: Option<Name>, id: &Name) ->
     }
 }
 
-/// Where a request for a socket comes from, and whether it has shown a good token or a certificate already. A bad token is
-/// told at once.
+/// The source of a request for a socket, and whether it has already authenticated. A bad token is rejected at once.
 pub fn arrival(api: &Api, headers: &HeaderMap, peer: &Peer) -> Result<Arrival, ApiError> {
     let principal = match auth::bearer(headers) {
         Ok(None) => peer.identity.as_ref().map(Identity::principal),
@@ -176,13 +176,13 @@ pub fn arrival(api: &Api, headers: &HeaderMap, peer: &Peer) -> Result<Arrival, A
     Ok(Arrival { address: peer.address.ip(), budget: peer.budget.clone(), shown })
 }
 
-/// The same of a whole request.
+/// The same for a whole request.
 pub fn arrival_of(api: &Api, request: &Request) -> Result<Arrival, ApiError> {
     arrival(api, request.headers(), peer_of(request)?)
 }
 
-/// Judges those who say who they are once their request was let in. A token that the request itself brought is theirs,
-/// too, unless they give another one.
+/// Authenticates clients after their request was accepted. The token of the request is used unless the client sends
+/// another one.
 pub fn authenticator(api: &Api, request: &Request, id: &Name) -> Result<Authenticator, ApiError> {
     let (api, id, headers) = (api.clone(), id.clone(), request.headers().clone());
     let peer = peer_of(request)?.clone();
@@ -200,7 +200,7 @@ pub fn authenticator(api: &Api, request: &Request, id: &Name) -> Result<Authenti
     }))
 }
 
-/// Says who is at the other end of a worker's connection, and for which tenant it speaks.
+/// Authenticates a worker, with the tenant that it works for.
 pub fn identify_worker(
     api: &Api,
     headers: &HeaderMap,
@@ -214,7 +214,7 @@ pub fn identify_worker(
     Ok(caller_of(api, principal, Some(named), id))
 }
 
-/// Why a call is turned away, in the words that dialects translate.
+/// The reason of a denial, in the form that dialects translate.
 pub fn denied_by(error: &ApiError, shows_token: bool) -> Denied {
     match error.code {
         Code::Unauthorized if shows_token => Denied::BadToken,
@@ -228,20 +228,21 @@ pub fn denied_by(error: &ApiError, shows_token: bool) -> Denied {
     }
 }
 
-/// May whoever asks see the figures of the whole server? For operations that answer everybody, but not with everything.
+/// Whether the caller may see statistics of the whole server. For operations that respond to everyone, but not with
+/// everything.
 pub fn sees_server_load(api: &Api, request: &Request) -> bool {
-    let rule = authority::of("get_stats").expect("the operation has a row in the table of authority");
-    // A bad token is not counted here: probes ask often, and get nothing by it.
-    recognize(api, request, |_| auth::unauthorized("the token is not known"))
+    let rule = authority::of("get_stats").expect("the operation has a row in the permission table");
+    // A bad token is not counted here: probes are frequent and learn nothing from it.
+    recognize(api, request, |_| auth::unauthorized("the token is unknown"))
         .is_ok_and(|principal| principal.bound.is_none() && rule.allows(principal.role, true))
 }
 
-/// Says who calls, and counts those who guess.
+/// Authenticates the caller, and counts bad tokens.
 fn authenticate(api: &Api, request: &Request) -> Result<Principal, ApiError> {
     recognize(api, request, |peer| bad_token(api, peer))
 }
 
-/// Says who calls: the token's owner, else the certificate's, else anybody while the server is open.
+/// Identifies the caller: by token, else by certificate, else as `open` on an open server.
 fn recognize(
     api: &Api,
     request: &Request,
@@ -255,7 +256,7 @@ fn peer_of(request: &Request) -> Result<&Peer, ApiError> {
     request.extensions().get::<Peer>().ok_or_else(|| ApiError::internal("a connection has no peer"))
 }
 
-/// Says who is at the other end of a connection, with the token that came by it.
+/// Identifies the peer of a connection, with the token that it sent.
 fn identify(
     api: &Api,
     headers: &HeaderMap,
@@ -264,7 +265,7 @@ fn identify(
     bad_token: impl FnOnce(&Peer) -> ApiError,
 ) -> Result<Principal, ApiError> {
     let (config, tokens) = (api.config.current(), api.scheduler.tokens());
-    // Nothing could be checked against a table without tokens, so an open server ignores what clients bring.
+    // Without a token table there is nothing to check against, so an open server ignores tokens.
     if peer.listens_on_loopback && !peer.shows_certificates && tokens.is_empty() {
         auth::check_site(headers, &config.server, false)?;
         if !matches!(token, Ok(None)) {
@@ -276,29 +277,29 @@ fn identify(
         return auth::verify(&tokens, token, api.scheduler.wall()).ok_or_else(|| bad_token(peer));
     }
     if let Some(identity) = &peer.identity {
-        // A browser shows its certificate to every page's requests, so the page must be ours.
+        // A browser sends its certificate with the requests of every page, so the page must be ours.
         auth::check_site(headers, &config.server, true)?;
         return Ok(identity.principal());
     }
     Err(auth::unauthorized(
-        "send a token as Authorization: Bearer lw_…; an admin makes one with `laneway token create`",
+        "send a token as Authorization: Bearer lw_…; an admin creates one with `laneway token create`",
     ))
 }
 
 fn log_unchecked_tokens() {
     tracing::warn!(
-        "a client sent a token, but this server has none: tokens are not checked, and every call from this machine is an \
+        "a client sent a token, but this server has no tokens: tokens are not checked, and every request from this machine is an \
          admin's; `laneway token create` or `laneway token import` closes the server"
     );
 }
 
 fn bad_token(api: &Api, peer: &Peer) -> ApiError {
     match api.bad_tokens.count(peer.address.ip(), Instant::now()) {
-        None => auth::unauthorized("the token is not known, has expired or was revoked; ask for a new one"),
+        None => auth::unauthorized("the token is unknown, expired or revoked; request a new one"),
         Some(wait) => {
             let mut error = ApiError::new(
                 Code::TooManyAttempts,
-                "too many bad tokens came from this address; wait, then send a good one",
+                "too many bad tokens came from this address; wait, then send a valid one",
             );
             error.retry_after = Some(Span(u64::try_from(wait.as_millis()).unwrap_or(60_000)));
             error
@@ -335,11 +336,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_becomes_a_500_and_the_server_lives() {
+    async fn a_panic_becomes_a_500_and_the_server_goes_on() {
         let (api, _running) = api();
         let gate = Gate { api, authority: *authority::of("get_index").unwrap() };
         async fn panics() {
-            panic!("a secret of the inside")
+            panic!("an internal secret")
         }
         let panics = get(panics).route_layer(from_fn_with_state(gate, pass));
         let mut app: Router = Router::new().route("/", panics);
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn defect_14_that_tokens_are_not_checked_is_logged_once() {
+    async fn defect_14_unchecked_tokens_are_logged_once() {
         let (api, _running) = api();
         let mut peer = Peer::from(SocketAddr::from(([127, 0, 0, 1], 9)));
         peer.listens_on_loopback = true;
@@ -397,8 +398,7 @@ mod tests {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || {
             for (token, logged) in [(None, 0), (Some("dev-token"), 1), (Some("another"), 1), (None, 1)] {
-                let called =
-                    identify(&api, &headers, &peer, Ok(token), |_| unreachable!("nothing is checked"));
+                let called = identify(&api, &headers, &peer, Ok(token), |_| panic!("no token is checked"));
                 assert_eq!(called.unwrap().role, Role::Admin);
                 assert_eq!(warnings.0.load(Ordering::Relaxed), logged, "{token:?}");
             }

@@ -1,8 +1,8 @@
-//! Reads JSON bodies: once, without copies, and with the field named when something is wrong.
+//! Parses JSON bodies: once, without copies, with errors that name the field.
 //!
-//! What is checked here holds for every body, payloads included: it is UTF-8, it is not nested too deep, and its texts
-//! hold no NUL and no half of a surrogate pair, because not every program that reads them later can. What the fields
-//! mean is the business of `convert.rs`.
+//! These checks apply to every body, payloads included: it is UTF-8, it is not nested too deeply, and its strings
+//! contain no NUL and no lone surrogate, because some programs cannot read those back. `convert.rs` checks the
+//! meaning of the fields.
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ use serde_json::{Map, Number, Value};
 use crate::convert::{COUNT_MAX, FACTOR_MAX};
 use crate::error::{ApiError, Code};
 
-/// Longest path of a field that is told back, in bytes: it may come from a payload, whose names have any length.
+/// The longest path of a field in an error, in bytes. It may come from a payload, whose names have any length.
 const FIELD_LEN_MAX: usize = 200;
-/// Deepest nesting of a body. A batch may be two deeper, so that its jobs have as much as a job of its own.
+/// The deepest nesting of a body. A batch may be two levels deeper, so that its jobs may be as deep as a single job.
 pub const DEPTH_MAX: usize = 64;
 
 /// Reads `body` as a `T`.
@@ -28,13 +28,13 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], depth_max: usize) -> Result
     parse_text(check(body, depth_max)?)
 }
 
-/// Reads an object of a text that [`check`] has passed.
+/// Parses a string that [`check`] has accepted.
 pub fn parse_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
     let read = serde_json::from_str(text).map(|Object(value)| value);
     read.map_err(|error| explain::<Object<T>>(text, &error))
 }
 
-/// Rejects a body that claims to be something else than JSON. No claim is fine.
+/// Rejects a body with a content type other than JSON. No content type is accepted.
 pub fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let essence = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
@@ -48,7 +48,7 @@ pub fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::new(Code::UnsupportedMediaType, "send the body as content-type: application/json"))
 }
 
-/// The body as a text, if it has nothing that no body may have.
+/// The body as a string, if it passes the checks.
 pub fn check(body: &[u8], depth_max: usize) -> Result<&str, ApiError> {
     let text = std::str::from_utf8(body).map_err(|error| {
         ApiError::new(
@@ -59,8 +59,8 @@ pub fn check(body: &[u8], depth_max: usize) -> Result<&str, ApiError> {
     scan(body, depth_max).map(|()| text)
 }
 
-/// Walks over the body once: how deep it is, and what its escapes stand for. Whether it is JSON at all is for the parser
-/// to say, so this only has to be right for bodies that are.
+/// Scans the body once: its depth, and its escapes. The parser checks whether it is JSON, so the scan only has to be
+/// right for valid JSON.
 fn scan(body: &[u8], depth_max: usize) -> Result<(), ApiError> {
     let mut depth = 0usize;
     let mut at = 0;
@@ -69,7 +69,8 @@ fn scan(body: &[u8], depth_max: usize) -> Result<(), ApiError> {
             b'{' | b'[' => {
                 depth += 1;
                 if depth > depth_max {
-                    let detail = format!("the body is nested deeper than {depth_max} levels; flatten it");
+                    let detail =
+                        format!("the body is nested deeper than {depth_max} levels; use a flatter body");
                     return Err(ApiError::new(Code::TooDeep, detail));
                 }
             }
@@ -85,7 +86,7 @@ fn scan(body: &[u8], depth_max: usize) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Walks over a text that begins at `at`; gives the place after its closing quote.
+/// Scans a string that begins at `at`. Returns the position after its closing quote.
 fn scan_text(body: &[u8], mut at: usize) -> Result<usize, ApiError> {
     while at < body.len() {
         match body[at] {
@@ -95,11 +96,11 @@ fn scan_text(body: &[u8], mut at: usize) -> Result<usize, ApiError> {
                 Some(0xD800..=0xDBFF) => {
                     let pair = body.get(at + 6..at + 8) == Some(b"\\u");
                     if !pair || !matches!(hex4(body, at + 8), Some(0xDC00..=0xDFFF)) {
-                        return Err(unreadable_text(body, at, "half of a surrogate pair"));
+                        return Err(unreadable_text(body, at, "a lone surrogate"));
                     }
                     at += 12;
                 }
-                Some(0xDC00..=0xDFFF) => return Err(unreadable_text(body, at, "half of a surrogate pair")),
+                Some(0xDC00..=0xDFFF) => return Err(unreadable_text(body, at, "a lone surrogate")),
                 _ => at += 6,
             },
             b'\\' => at += 2,
@@ -116,16 +117,16 @@ fn hex4(body: &[u8], at: usize) -> Option<u16> {
 
 fn unreadable_text(body: &[u8], at: usize, what: &str) -> ApiError {
     let field = field_at(body, at);
-    let whose = field.as_deref().unwrap_or("a text");
+    let name = field.as_deref().unwrap_or("a string");
     let detail =
-        format!("{whose} holds {what} at byte {at}; not every program can read it back, so leave it out");
+        format!("{name} contains {what} at byte {at}; some programs cannot read it back, so remove it");
     let mut error = ApiError::new(Code::MalformedJson, detail);
     error.field = field;
     error
 }
 
-/// The field whose value stands at byte `end`: walks there once more, which only bad bodies pay for. `None` where the
-/// way is not one of plain names, as in the middle of a field's name.
+/// The field whose value is at byte `end`. It scans the body once more, which only bad bodies cost. `None` when the
+/// path does not consist of plain names, as in the middle of a field's name.
 fn field_at(body: &[u8], end: usize) -> Option<String> {
     let mut way: Vec<Step<'_>> = Vec::new();
     let mut at = 0;
@@ -138,7 +139,7 @@ fn field_at(body: &[u8], end: usize) -> Option<String> {
             (b',', Some(Step::Field(name))) => *name = None,
             (b'"', last) => {
                 let close = closing_quote(body, at + 1).filter(|close| *close < end);
-                // The text that is looked for has begun.
+                // The string that is searched for has begun.
                 let Some(close) = close else { break };
                 if let Some(Step::Field(name @ None)) = last {
                     *name = std::str::from_utf8(&body[at + 1..close]).ok();
@@ -164,7 +165,7 @@ fn field_at(body: &[u8], end: usize) -> Option<String> {
     (1..=FIELD_LEN_MAX).contains(&path.len()).then_some(path)
 }
 
-/// One step down into a body: a field of an object (once its name is read), or an item of a list.
+/// One step into a body: a field of an object (once its name is read), or an item of a list.
 enum Step<'a> {
     Field(Option<&'a str>),
     Item(usize),
@@ -180,7 +181,8 @@ fn closing_quote(body: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Says what is wrong with a body that could not be read. Reads it a second time to learn the path: only bad bodies pay.
+/// The error for a body that could not be parsed. It parses the body a second time to find the path, which only bad
+/// bodies cost.
 fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> ApiError {
     if !matches!(error.classify(), Category::Data) {
         return ApiError::new(Code::MalformedJson, error.to_string());
@@ -214,16 +216,16 @@ fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> 
     explained
 }
 
-/// What was given and what was expected, if the parser complains about a value.
+/// The given and the expected value, if the parser rejects a value.
 fn misfit(message: &str) -> Option<(String, &str)> {
     let rest = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "))?;
     let (given, expected) = rest.rsplit_once(", expected ")?;
     Some((given.replace('`', ""), expected))
 }
 
-/// What a field wants, in words for people; the parser's own words where they will do.
+/// The expected value of a field, for people; the parser's own text where it is good enough.
 fn wanted(field: &str, expected: &str) -> String {
-    // A job of a batch, or of a schedule, has the same fields.
+    // A job of a batch or of a schedule has the same fields.
     let own = field.strip_prefix("job.").unwrap_or(field);
     let own = own.strip_prefix("jobs[").and_then(|rest| rest.split_once("].")).map_or(own, |(_, own)| own);
     match own {
@@ -239,7 +241,7 @@ fn wanted(field: &str, expected: &str) -> String {
         | "expires_in"
         | "grace"
         | "aging_step"
-        | "retention" => "a length of time such as \"30s\"".to_owned(),
+        | "retention" => "a duration such as \"30s\"".to_owned(),
         "not_before" | "deadline" | "session.sent_at" | "at" | "anchor" | "from" => {
             "a time such as \"2030-01-01T08:00:00Z\"".to_owned()
         }
@@ -257,7 +259,7 @@ fn wanted(field: &str, expected: &str) -> String {
     }
 }
 
-/// Any JSON, with fields that come twice rejected.
+/// Any JSON without repeated fields.
 pub struct StrictValue(pub Value);
 
 impl<'de> Deserialize<'de> for StrictValue {
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_texts_that_cannot_be_read_back() {
+    fn rejects_strings_that_cannot_be_read_back() {
         for text in [r"\u0000", r"a\ud800", r"\ud800\u0041", r"\udc00", r"\udfff\ud800", r"\\\ud8ff"] {
             for body in [format!(r#"{{"kind":"k","payload":"{text}"}}"#), format!(r#"{{"kind":"{text}"}}"#)] {
                 assert_eq!(job(&body).unwrap_err().code, Code::MalformedJson, "{body}");
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_field_of_a_text_that_cannot_be_read_back() {
+    fn names_the_field_of_a_string_that_cannot_be_read_back() {
         for (body, field) in [
             (r#"{"kind":"k\u0000"}"#, Some("kind")),
             (r#"{"kind":"k","tags":["a","b,]}","c\u0000"]}"#, Some("tags[2]")),
@@ -404,12 +406,9 @@ mod tests {
     }
 
     #[test]
-    fn says_what_a_field_wants() {
+    fn says_what_a_field_expects() {
         for (body, detail) in [
-            (
-                r#"{"kind":"k","timeout":30}"#,
-                "timeout must be a length of time such as \"30s\", not integer 30",
-            ),
+            (r#"{"kind":"k","timeout":30}"#, "timeout must be a duration such as \"30s\", not integer 30"),
             (r#"{"kind":"k","tags":"a"}"#, "tags must be a list of names, not string \"a\""),
             (
                 r#"{"kind":"k","retry":{"retries_max":-1}}"#,
@@ -429,12 +428,12 @@ mod tests {
         let error = parse::<BatchRequest<'_>>(body, DEPTH_MAX + 2).map(drop).unwrap_err();
         assert_eq!(
             error.detail,
-            "jobs[0].timeout must be a length of time such as \"30s\", not floating point 1.5"
+            "jobs[0].timeout must be a duration such as \"30s\", not floating point 1.5"
         );
     }
 
     #[test]
-    fn strict_values_reject_fields_that_come_twice() {
+    fn strict_values_reject_repeated_fields() {
         let StrictValue(value) = parse(br#"{"a":{"b":[1,-2,1.5,null,true,"x"]}}"#, 64).unwrap();
         assert_eq!(value, serde_json::json!({"a": {"b": [1, -2, 1.5, null, true, "x"]}}));
         let error = parse::<StrictValue>(br#"{"a":{"b":1,"b":2}}"#, 64).map(drop).unwrap_err();
@@ -442,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn never_panics_on_cut_bodies() {
+    fn never_panics_on_truncated_bodies() {
         let body = r#"{"kind":"k\u00e9\ud83d\ude00","payload":{"a":"\\\"\u1234"}}"#.as_bytes();
         for end in 0..body.len() {
             assert!(parse::<JobRequest<'_>>(&body[..end], DEPTH_MAX).is_err(), "{end}");

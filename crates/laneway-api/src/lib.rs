@@ -1,9 +1,9 @@
 //! The native HTTP API: `/v1`, health, metrics, auth.
 //!
-//! A request goes one way: [`serve`] takes the connection, `router.rs` finds the operation, its gate (`gate.rs`) says who
-//! calls and whether they may, a handler in `v1/` turns the request into a command (`convert.rs`) and the answer into
-//! JSON (`show.rs`), and `error.rs` chooses every status that is not a success. This crate decides nothing about jobs and
-//! writes nothing by itself: every change is a command to the scheduler.
+//! A request takes one way: [`serve`] accepts the connection, `router.rs` finds the operation, its gate (`gate.rs`)
+//! authenticates the caller and checks its permission, a handler in `v1/` converts the request to a command
+//! (`convert.rs`) and renders the response (`render.rs`), and `error.rs` defines every status that is not a success.
+//! This crate makes no decisions about jobs and writes nothing by itself: every change is a command to the scheduler.
 
 mod api;
 mod audit;

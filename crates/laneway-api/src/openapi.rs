@@ -1,4 +1,4 @@
-//! The OpenAPI document, made of the handlers and the wire types.
+//! The OpenAPI document, generated from the handlers and the wire types.
 
 mod constrain;
 mod fields;
@@ -36,7 +36,7 @@ pub fn document() -> &'static Value {
 #[openapi(
     info(
         title = "Laneway",
-        description = "A durable job scheduler for agents. Every error is application/problem+json; docs/http-api.md tells causes and remedies."
+        description = "A durable job scheduler for agents. Every error is application/problem+json; docs/http-api.md has the cause and the remedy of each code."
     ),
     paths(
         server::get_index, server::get_livez, server::get_readyz, server::get_health, server::get_metrics,
@@ -71,7 +71,7 @@ pub fn document() -> &'static Value {
 )]
 struct Described;
 
-/// Says that calls carry a token.
+/// Adds the token to the document.
 struct Bearer;
 
 impl Modify for Bearer {
@@ -82,7 +82,7 @@ impl Modify for Bearer {
     }
 }
 
-/// Says that errors are problems, that every operation may have one, and which operations need no token.
+/// Adds the errors to every operation, and marks the operations that require no token.
 struct Problems;
 
 impl Modify for Problems {
@@ -96,7 +96,7 @@ impl Modify for Problems {
                         name_media_type(response);
                     }
                 }
-                let mut any = Response::new("Any other problem; docs/http-api.md lists all codes");
+                let mut any = Response::new("Any other error; docs/http-api.md lists all codes");
                 any.content.insert(PROBLEM.to_owned(), Content::new(Some(Ref::from_schema_name("Problem"))));
                 operation.responses.responses.insert("default".to_owned(), RefOr::T(any));
                 let row = operation.operation_id.as_deref().and_then(authority::of);
@@ -108,7 +108,7 @@ impl Modify for Problems {
     }
 }
 
-/// Says that callers with a server-wide right may act for one tenant, wherever somebody is asked who they are.
+/// Adds the tenant header to every operation that authenticates its caller.
 struct Tenants;
 
 impl Modify for Tenants {
@@ -127,7 +127,7 @@ impl Modify for Tenants {
 }
 
 fn tenant_header() -> Parameter {
-    let text = "The tenant that a server-wide caller acts for; others see and submit for their own tenant";
+    let text = "The tenant that a server-wide caller acts for. Other callers act for their own tenant";
     ParameterBuilder::new()
         .name("Laneway-Tenant")
         .parameter_in(ParameterIn::Header)

@@ -1,8 +1,8 @@
-//! A request's body on its way in: not slower than it may be, and not more large ones of one tenant than its share.
+//! Limits how slowly a request body may arrive, and how many large bodies one tenant may send at once.
 //!
-//! Only what has arrived counts. A body that is announced and withheld takes nothing from anybody, and ends after a few
-//! seconds; once more than 64 KiB have come it needs a permit for all of it, which it gets while its tenant and its token
-//! have less than is free. What becomes of a body after it was read is not bounded here.
+//! Only arrived bytes count. A body that is announced and withheld blocks no other client, and ends after a few
+//! seconds. After 64 KiB a body requires a permit for its whole length, which it gets while its tenant and its token
+//! use less than is free. Memory use after a body was read is not limited here.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -24,24 +24,24 @@ use tokio::time::{Instant, Sleep};
 use crate::auth::network_of;
 use crate::serve::Peer;
 
-/// Large bodies that are on their way at the same time, in MiB.
+/// The large bodies that may arrive at the same time, in MiB.
 const MIB_MAX: u32 = 256;
-/// What a body of unknown length counts, in MiB.
+/// The permits of a body of unknown length, in MiB.
 const UNKNOWN_MIB: u32 = 16;
-/// What one body counts at most, in MiB; none is longer than a batch.
+/// The most permits of one body, in MiB. No body is longer than a batch.
 const BODY_MIB_MAX: u64 = 32;
-/// Bodies up to this many bytes need no permit: all connections together have 512 MiB of them.
+/// Bodies up to this many bytes need no permit. Those of all connections together have at most 512 MiB.
 const SMALL: u64 = 64 * 1024;
-/// A body whose next bytes do not come for this long is given up.
+/// The longest pause between two bytes.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Bytes that have to come in every second, after the first [`IDLE_MAX`].
+/// The fewest bytes in every second, after the first [`IDLE_MAX`].
 const RATE_MIN: u64 = 16 * 1024;
-/// A body must have arrived after this long, however fast it comes.
+/// The longest time in which a body must arrive.
 const WHOLE_MAX: Duration = Duration::from_secs(30);
-/// A body waits this long for a permit.
+/// How long a body waits for a permit.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The permits of large bodies in MiB, shared by tenant and by token or address.
+/// The permits for large bodies in MiB, by tenant and by token or address.
 #[derive(Default)]
 pub struct Bodies {
     state: Mutex<State>,
@@ -55,10 +55,10 @@ struct State {
     by_caller: HashMap<Who, u32>,
 }
 
-/// A tenant, and a token or an address of it.
+/// A tenant, and one of its tokens or addresses.
 type Who = (Name, Box<str>);
 
-/// The right to have one large body on its way.
+/// The permit for one large body.
 struct Permit {
     bodies: Arc<Bodies>,
     who: Who,
@@ -75,7 +75,7 @@ impl Bodies {
         let free = MIB_MAX - state.used;
         let of_tenant = state.by_tenant.get(&who.0).copied().unwrap_or(0);
         let of_caller = state.by_caller.get(who).copied().unwrap_or(0);
-        // A token shares what is left to its tenant with the tenant's other tokens.
+        // A token shares the tenant's part with the tenant's other tokens.
         let left_to_tenant = free.saturating_sub(of_tenant);
         if !may_take(of_tenant + mib - 1, free) || !may_take(of_caller + mib - 1, left_to_tenant) {
             return None;
@@ -91,7 +91,7 @@ impl Bodies {
             loop {
                 let freed = self.freed.notified();
                 tokio::pin!(freed);
-                // Listen before the look: what is freed between the two must not be missed.
+                // Listen before the check: a permit that is released between the two must not be missed.
                 freed.as_mut().enable();
                 if let Some(permit) = self.try_take(&who, mib) {
                     return permit;
@@ -124,7 +124,7 @@ impl Drop for Permit {
     }
 }
 
-/// The request with a body that keeps its pace, in the name of its caller.
+/// The request with a paced body, on behalf of its caller.
 pub fn paced(request: Request, bodies: &Arc<Bodies>, caller: &Caller) -> Request {
     if request.body().is_end_stream() {
         return request;
@@ -145,13 +145,13 @@ struct PacedBody {
     bodies: Arc<Bodies>,
     who: Who,
     permit: Held,
-    /// What has come and waits for the permit.
+    /// The bytes that wait for the permit.
     kept: Option<Frame<Bytes>>,
     received: u64,
     began: Instant,
-    /// When the last bytes came.
+    /// When the last bytes arrived.
     last: Instant,
-    /// Runs while nothing comes.
+    /// Runs while no bytes arrive.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -177,21 +177,21 @@ impl PacedBody {
         }
     }
 
-    /// When it is given up if nothing more comes.
+    /// When it is rejected if no more bytes arrive.
     fn deadline(&self) -> Instant {
         let earned = Duration::from_millis(self.received.saturating_mul(1_000) / RATE_MIN);
         let whole = (IDLE_MAX + earned).min(WHOLE_MAX);
         (self.began + whole).min(self.last + IDLE_MAX)
     }
 
-    /// How much of the permits the whole body takes.
+    /// The permits that the whole body needs.
     fn mib(&self) -> u32 {
         let rest = self.inner.size_hint().upper();
         let whole = rest.map(|rest| (self.received + rest).div_ceil(1 << 20).min(BODY_MIB_MAX));
         whole.and_then(|mib| u32::try_from(mib).ok()).map_or(UNKNOWN_MIB, |mib| mib.max(1))
     }
 
-    /// Waits for a permit, if it needs one. The time that takes is not its sender's.
+    /// Waits for a permit, if it needs one. This time does not count against the sender.
     fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyDelay>> {
         if self.received <= SMALL {
             return Poll::Ready(Ok(()));
@@ -232,7 +232,7 @@ impl HttpBody for PacedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
-        // Its reader makes room for a large body with the first bytes that make it one, so these need the permit.
+        // The reader allocates memory when the first bytes exceed the small size, so these bytes need the permit.
         if this.kept.is_none() {
             match Pin::new(&mut this.inner).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -272,7 +272,7 @@ mod tests {
         error.into_inner().downcast_ref::<BodyDelay>().copied()
     }
 
-    /// Sends `bytes` bytes `times` times with `pause` between them, then nothing for ever.
+    /// Sends `bytes` bytes `times` times with `pause` between them, then nothing.
     fn trickle(bytes: usize, times: usize, pause: Duration) -> Body {
         let parts = stream::iter(0..times).then(move |_| async move {
             tokio::time::sleep(pause).await;
@@ -281,7 +281,7 @@ mod tests {
         Body::from_stream(parts.chain(stream::pending()))
     }
 
-    /// How long it takes until the body is given up, and why.
+    /// The time until the body is rejected, and the reason.
     async fn given_up(body: Body) -> (Duration, Option<BodyDelay>) {
         let began = Instant::now();
         let mut parts =
@@ -294,18 +294,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn defect_11_withheld_and_trickled_bodies_are_given_up_soon() {
+    async fn defect_11_withheld_and_trickled_bodies_are_rejected_soon() {
         let late = Some(BodyDelay::Late);
         let round = |(took, why): (Duration, Option<BodyDelay>)| (took.as_secs(), why);
         assert_eq!(
             round(given_up(Body::from_stream(stream::pending::<Result<Bytes, axum::Error>>())).await),
             (5, late)
         );
-        // A byte every second: each one is in time, all of them are too slow.
+        // One byte each second: each one is in time, all together are too slow.
         assert_eq!(round(given_up(trickle(1, 1_000, Duration::from_secs(1))).await), (5, late));
-        // As fast as it must be, and still over in the end.
+        // As fast as required, and still too late in the end.
         assert_eq!(round(given_up(trickle(20 << 10, 1_000, Duration::from_secs(1))).await), (30, late));
-        // Much at once, then nothing.
+        // Many bytes at once, then none.
         assert_eq!(round(given_up(trickle(1 << 20, 2, Duration::from_millis(1))).await), (5, late));
     }
 

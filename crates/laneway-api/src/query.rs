@@ -1,5 +1,5 @@
-//! Reads the parameters of lists and paths. Unknown and repeated ones are rejected, as in bodies; so is what stands where
-//! nothing is asked for, because whoever wrote it meant something by it.
+//! Reads the parameters of lists and paths. Unknown and repeated parameters are rejected, as in bodies. So are
+//! parameters and bodies of operations that have none, because the client expects an effect of them.
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -14,11 +14,11 @@ use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
 
-/// Most entries of a page, and how many it has when nothing is said.
+/// The largest and the default number of entries of a page.
 pub const LIMIT_MAX: usize = 500;
 const LIMIT_DEFAULT: usize = 50;
 
-/// Parameters, in the order they were written.
+/// Parameters, in the order of the request.
 pub struct Parameters(Vec<(String, String)>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Parameters {
@@ -35,7 +35,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
     }
 }
 
-/// The operation takes no parameters.
+/// The operation has no parameters.
 pub struct NoParameters;
 
 impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
@@ -49,10 +49,10 @@ impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
     }
 }
 
-/// The operation takes no body. An object without fields passes: some clients send one with every POST.
+/// The operation has no body. An empty object is accepted: some clients send one with every POST.
 pub struct NoBody;
 
-/// What a body may be where none is asked for.
+/// The body that is accepted where none is expected.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
@@ -71,7 +71,7 @@ impl FromRequest<Api> for NoBody {
     }
 }
 
-/// The name that a path holds.
+/// The name in a path.
 pub struct PathName(pub Name);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathName {
@@ -82,7 +82,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathName {
     }
 }
 
-/// The job that a path names.
+/// The job in a path.
 pub struct PathJob(pub JobId);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathJob {
@@ -93,7 +93,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathJob {
     }
 }
 
-/// The artifact that a path names.
+/// The artifact in a path.
 pub struct PathArtifact(pub ArtifactId);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathArtifact {
@@ -104,7 +104,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathArtifact {
     }
 }
 
-/// The lease that a path names.
+/// The lease in a path.
 pub struct PathLease(pub AttemptId);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathLease {
@@ -115,7 +115,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathLease {
     }
 }
 
-/// The session that a path names. Signs such as `/` are written percent-encoded.
+/// The session in a path. Characters such as `/` must be percent-encoded.
 pub struct PathKey(pub Name);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathKey {
@@ -126,7 +126,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathKey {
     }
 }
 
-/// The schedule that a path names.
+/// The schedule in a path.
 pub struct PathSchedule(pub ScheduleId);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathSchedule {
@@ -137,7 +137,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathSchedule {
     }
 }
 
-/// The run that a path names.
+/// The run in a path.
 pub struct PathRun(pub RunId);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathRun {
@@ -148,27 +148,27 @@ impl<S: Send + Sync> FromRequestParts<S> for PathRun {
     }
 }
 
-/// The one part of the path that is not fixed; empty when it is no text.
+/// The variable part of the path. Empty when it is not UTF-8.
 async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> String {
     let text = Path::<String>::from_request_parts(parts, state).await;
     text.map(|Path(text)| text).unwrap_or_default()
 }
 
 impl Parameters {
-    /// Rejects parameters that are not in `known`, and those that come twice (except `state`).
+    /// Rejects parameters that are not in `known`, and repeated ones (except `state`).
     pub fn only(self, known: &[&str]) -> Result<Parameters, ApiError> {
         for (index, (name, _)) in self.0.iter().enumerate() {
             if !known.contains(&name.as_str()) {
                 let detail = match known {
-                    [] => format!("{name}: this path takes no parameters"),
-                    known => format!("{name}: no such parameter; there are {}", known.join(", ")),
+                    [] => format!("{name}: this path has no parameters"),
+                    known => format!("{name}: unknown parameter; use {}", known.join(", ")),
                 };
                 let mut error = ApiError::new(Code::UnknownField, detail);
                 error.field = Some(name.clone());
                 return Err(error);
             }
             if name != "state" && self.0[..index].iter().any(|(other, _)| other == name) {
-                return Err(ApiError::field(name.as_str(), "is given twice; give it once"));
+                return Err(ApiError::field(name.as_str(), "appears twice; send it once"));
             }
         }
         Ok(self)
@@ -191,13 +191,12 @@ impl Parameters {
 
     /// The parameter as a number.
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
-        let parse = |value: &str| {
-            value.parse().map_err(|_| ApiError::field(name, "must be a number that is not negative"))
-        };
+        let parse =
+            |value: &str| value.parse().map_err(|_| ApiError::field(name, "must be a non-negative integer"));
         self.get(name).map(parse).transpose()
     }
 
-    /// The parameter as yes or no; absent means no.
+    /// The parameter as a boolean. Absent means false.
     pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.get(name) {
             None | Some("false") => Ok(false),
@@ -206,12 +205,12 @@ impl Parameters {
         }
     }
 
-    /// How many entries the page shall have.
+    /// The number of entries of the page.
     pub fn limit(&self) -> Result<usize, ApiError> {
         Ok(self.limit_up_to(LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT))
     }
 
-    /// How many entries are asked for, of a list that gives at most `max`.
+    /// The requested number of entries, for a list with at most `max`.
     pub fn limit_up_to(&self, max: usize) -> Result<Option<usize>, ApiError> {
         let Some(limit) = self.number("limit")? else { return Ok(None) };
         match usize::try_from(limit) {
@@ -220,7 +219,7 @@ impl Parameters {
         }
     }
 
-    /// Which jobs the list shall show, within `scope`.
+    /// The filter of a list of jobs, within `scope`.
     pub fn job_filter(&self, scope: Option<&Name>) -> Result<JobFilter, ApiError> {
         Ok(JobFilter {
             tenant: scope.cloned(),
@@ -235,7 +234,7 @@ impl Parameters {
         })
     }
 
-    /// The words asked for, each once: repeated parameters, lists with commas, or both.
+    /// The requested values, each once: repeated parameters, lists with commas, or both.
     pub fn names<T: Copy + Ord>(
         &self,
         parameter: &str,

@@ -1,22 +1,22 @@
-//! Which bytes of something a client wants: the header `Range`, one range of it.
+//! Reads the header `Range`, with one range of bytes.
 
 use axum::http::HeaderMap;
 use axum::http::header::{IF_RANGE, RANGE};
 
-/// The bytes that a client wants.
+/// The requested bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// All of them.
     All,
-    /// From this one on, up to that one and with it.
+    /// From the first to the last number, both included.
     From(u64, u64),
-    /// So many at the end.
+    /// The last so many.
     Last(u64),
 }
 
 impl Wanted {
-    /// What the headers say. What is no single range of bytes asks for all of them, as the standard lets a server do; so
-    /// does one that wants to know first whether something has changed.
+    /// The range in the headers. Headers without a single valid range request all bytes, as the standard allows; so
+    /// do conditional ranges.
     pub fn of(headers: &HeaderMap) -> Wanted {
         let mut values = headers.get_all(RANGE).iter();
         match (values.next(), values.next()) {
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Option<Wanted> {
 
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // One that is too large for us is behind every end.
+    // A number that overflows is past every end.
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_asks_for_all() {
+    fn all_other_headers_request_all_bytes() {
         for text in [
             "",
             "bytes",

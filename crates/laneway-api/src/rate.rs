@@ -1,4 +1,4 @@
-//! Counts requests by token, or by address where there is none, for routes that allow only so many.
+//! Counts requests by token, or by address without one, for routes with a rate limit.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ use laneway_core::{Name, Span};
 
 use crate::auth::network_of;
 
-/// Most parties that are remembered; beyond, all others are counted as one.
+/// The number of parties that are counted separately. All further parties share one counter.
 const PARTIES_MAX: usize = 4_096;
 
-/// Who is counted.
+/// A party that is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Party {
-    /// The owner of a token, wherever it calls from.
+    /// The owner of a token, from any address.
     Token(Name),
-    /// Whoever calls from this address without one.
+    /// Clients without a token at this address.
     Address(IpAddr),
-    /// All who are too many to be told apart.
+    /// All parties beyond the limit.
     Rest,
 }
 
-/// Requests of late, by who sent them.
+/// The recent requests, by party.
 #[derive(Default)]
 pub struct RateLimit {
     by_party: Mutex<HashMap<Party, Count>>,
@@ -36,7 +36,7 @@ struct Count {
 }
 
 impl RateLimit {
-    /// Counts one more request of `party`. False: there were `max` in this window already.
+    /// Counts a request of `party`. False when there were `max` in this window already.
     pub fn take(&self, party: Party, max: u32, window: Span, now: Instant) -> bool {
         let window = Duration::from_millis(window.0);
         let mut counts = self.by_party.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_so_many_in_a_window_and_again_in_the_next() {
+    fn allows_so_many_requests_in_each_window() {
         let (rates, start) = (RateLimit::default(), Instant::now());
         let one: IpAddr = "10.0.0.1".parse().unwrap();
         let take = |address, now| rates.take(Party::Address(address), 3, Span::secs(10), now);
         assert!((0..3).all(|_| take(one, start)));
         assert!(!take(one, start));
-        assert!(take("10.0.0.2".parse().unwrap(), start), "another address has a count of its own");
-        assert!(rates.take(Party::Token(Name::fixed("t")), 3, Span::secs(10), start), "so has a token");
+        assert!(take("10.0.0.2".parse().unwrap(), start), "another address has its own counter");
+        assert!(rates.take(Party::Token(Name::fixed("t")), 3, Span::secs(10), start), "so does a token");
         assert!(take(one, start + Duration::from_secs(10)));
     }
 
@@ -83,6 +83,6 @@ mod tests {
         }
         assert!(rates.by_party.lock().unwrap().len() <= PARTIES_MAX + 1);
         let rest = rates.take(Party::Address("99.99.99.99".parse().unwrap()), 3, Span::secs(10), start);
-        assert!(!rest, "the rest is counted as one");
+        assert!(!rest, "further parties share one counter");
     }
 }

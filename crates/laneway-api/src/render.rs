@@ -1,7 +1,7 @@
-//! Turns what the house holds into what clients see: jobs, attempts, lines, events, tokens.
+//! Renders responses: jobs, attempts, log lines, events, tokens.
 //!
-//! The way back of `convert.rs`. Nothing is decided here; whether the caller may see a thing was checked before. Lanes,
-//! figures and explanations are in `show/figures.rs`.
+//! The counterpart of `convert.rs`. It makes no decisions; permissions were checked before. Lanes, statistics and
+//! explanations are in `render/stats.rs`.
 
 mod leases;
 mod runs;
@@ -21,14 +21,13 @@ use laneway_core::run::RunLine;
 use laneway_core::schedule::ScheduleLine;
 use laneway_core::worker::DispatchLine;
 use laneway_core::{
-    AttemptEnd, DeliveryRow, DeliveryTry, Event, EventKind, Failure, JobEnd, JobSpec, JobState, Name,
-    OpenAttempt, Reason, ScheduleRef, Settings, Span, TokenRecord, Wall,
+    AttemptEnd, DeliveryRow, DeliveryTry, Event, EventKind, Failure, JobEnd, JobId, JobSpec, JobState, Name,
+    OpenAttempt, Reason, ScheduleRef, Span, TokenRecord, Wall,
 };
 use laneway_runtime::Progress;
 use laneway_runtime::config::format_span;
 use laneway_runtime::store::{AttemptView, JobView, LogView};
 use laneway_wire as wire;
-use laneway_wire::JobRequest;
 use serde_json::value::RawValue;
 
 use crate::auth::Caller;
@@ -41,13 +40,13 @@ pub use schedules::{idle_session, preview, schedule, schedule_firing, session, s
 pub use stats::{BLOCKER_CODES, explanation, explanation_of_ended, lane, stats, waiting_for};
 pub use workers::{placement, worker};
 
-/// A time as clients see it: UTC with milliseconds.
+/// A time in UTC with milliseconds.
 pub fn time(at: Wall) -> String {
     const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
     if let Ok(at) = jiff::Timestamp::from_millisecond(at.0) {
         return PRINTER.timestamp_to_string(&at);
     }
-    // The calendar's instants end a day before the year 9999 does, its dates do not.
+    // The calendar's instants end a day before the year 9999 does; its dates do not.
     let at = EPOCH.checked_add(SignedDuration::from_millis(at.0)).unwrap_or(DateTime::MAX);
     format!("{}Z", PRINTER.datetime_to_string(&at))
 }
@@ -60,93 +59,20 @@ fn optional_span(span: Option<Span>) -> Option<Cow<'static, str>> {
     span.map(|span| Cow::Owned(format_span(span)))
 }
 
-/// What of a spec an answer to a submit needs after the spec has gone to the engine.
-#[derive(Clone, Copy)]
-pub struct SpecDefaults {
-    priority: i32,
-    not_before: Option<Wall>,
-    deadline: Option<Wall>,
-    timeout: Option<Span>,
-    queue_timeout: Option<Span>,
-}
-
-impl SpecDefaults {
-    /// Takes it from the spec, with the defaults that the engine fills in.
-    pub fn of(spec: &JobSpec, settings: &Settings) -> SpecDefaults {
-        let kind = settings.kinds.get(&spec.kind);
-        SpecDefaults {
-            priority: spec.priority,
-            not_before: spec.not_before,
-            deadline: spec.deadline,
-            timeout: spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(settings.timeout)),
-            queue_timeout: spec
-                .queue_timeout
-                .or(kind.and_then(|kind| kind.queue_timeout))
-                .or(settings.queue_timeout),
-        }
-    }
-}
-
-/// The job that a submit has just made, told from the request: the store is not asked.
-pub fn submitted<'a>(
-    request: &'a JobRequest<'_>,
-    asked: SpecDefaults,
-    submitted: &'a Submitted,
-    caller: &'a Caller,
-) -> wire::Job<'a> {
-    let session = request.session.as_ref().map(|session| match session {
-        wire::SessionRequest::Key(key) => key.as_ref(),
-        wire::SessionRequest::Object(object) => object.key.as_ref(),
-    });
-    let keys = request.keys.as_ref().map(|keys| keys.0.as_slice()).unwrap_or_default();
-    let tags = request.tags.as_deref().unwrap_or_default();
+/// The job that a submit has just created. It is rendered from its spec, with the defaults filled in, without a read of
+/// the store.
+pub fn submitted<'a>(spec: &'a JobSpec, submitted: &'a Submitted, caller: &'a Caller) -> wire::Job<'a> {
     wire::Job {
-        id: submitted.job.to_string().into(),
-        state: submitted.state.as_str().into(),
-        reason: None,
-        kind: request.kind.as_ref().into(),
-        agent: request.agent.as_deref().unwrap_or(laneway_core::settings::DEFAULT_AGENT).into(),
         lane: submitted.lane.as_str().into(),
-        session: session.map(Cow::Borrowed),
-        tenant: caller.tenant.as_str().into(),
-        priority: asked.priority,
-        keys: keys.iter().map(|(name, value)| (name.as_ref().into(), value.as_ref().into())).collect(),
-        attempt: 0,
-        failures: 0,
-        losses: 0,
-        created_at: time(submitted.created_at).into(),
-        started_at: None,
-        finished_at: None,
-        not_before: optional_time(asked.not_before),
-        deadline: optional_time(asked.deadline),
-        timeout: optional_span(asked.timeout),
-        queue_timeout: optional_span(asked.queue_timeout),
-        cost: request.cost.unwrap_or(0),
-        quiet: request.quiet.as_deref().map(Cow::Borrowed),
-        hours: request.hours.as_deref().map(Cow::Borrowed),
-        worker: None,
-        pid: None,
-        tags: tags.iter().map(|tag| tag.as_ref().into()).collect(),
-        retry_of: None,
-        callback: request.callback.as_deref().map(Cow::Borrowed),
-        merged_into: None,
-        schedule: None,
-        run: None,
-        node: None,
-        progress: None,
-        result: None,
-        error: None,
         submitted_by: Some(caller.actor.as_str().into()),
         existing: submitted.existing,
-        warnings: Vec::new(),
-        waiting_for: None,
+        ..new_job(submitted.job, submitted.state, submitted.created_at, spec)
     }
 }
 
 /// A job as stored, with its progress if it runs.
 pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
     let JobView { row, open, end } = view;
-    let spec = &row.spec;
     let state = view.state();
     let (attempts, failures, losses) = match end {
         Some(end) => (end.attempts, end.failures, end.losses),
@@ -158,9 +84,33 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
     let wake_at = row.status.wake_at.filter(|_| state == JobState::Scheduled);
     let holder = open.as_ref().and_then(|open| open.holder.as_ref());
     wire::Job {
-        id: row.id.to_string().into(),
-        state: state.as_str().into(),
         reason: end.as_ref().map(|end| end.reason.as_str().into()),
+        attempt: attempts,
+        failures,
+        losses,
+        started_at: optional_time(match end {
+            Some(end) => end.started_at,
+            None => open.as_ref().and_then(|open| open.started_at),
+        }),
+        finished_at: optional_time(end.as_ref().map(|end| end.finished_at)),
+        not_before: optional_time(wake_at.or(row.spec.not_before)),
+        worker: holder.map(|holder| holder.worker.as_str().into()),
+        pid: holder.and_then(|holder| holder.pid),
+        merged_into: end.as_ref().and_then(|end| end.merged_into).map(|into| into.job.to_string().into()),
+        progress: progress.filter(|_| state == JobState::Running).map(progress_of),
+        result: end.as_ref().and_then(|end| end.result.as_deref()).map(raw),
+        error: end.as_ref().and_then(|end| end.error.as_ref()).map(failure),
+        submitted_by: Some(row.submitted_by.as_str().into()),
+        ..new_job(row.id, state, row.created_at, &row.spec)
+    }
+}
+
+/// A job of which nothing is known but its spec: no attempt was opened yet.
+fn new_job(id: JobId, state: JobState, created_at: Wall, spec: &JobSpec) -> wire::Job<'_> {
+    wire::Job {
+        id: id.to_string().into(),
+        state: state.as_str().into(),
+        reason: None,
         kind: spec.kind.as_str().into(),
         agent: spec.agent.as_str().into(),
         lane: spec.lane.as_str().into(),
@@ -168,35 +118,32 @@ pub fn job(view: &JobView, progress: Option<Progress>) -> wire::Job<'_> {
         tenant: spec.tenant.as_str().into(),
         priority: spec.priority,
         keys: spec.keys.iter().map(|key| (key.name.as_str().into(), key.value.as_str().into())).collect(),
-        attempt: attempts,
-        failures,
-        losses,
-        created_at: time(row.created_at).into(),
-        started_at: optional_time(match end {
-            Some(end) => end.started_at,
-            None => open.as_ref().and_then(|open| open.started_at),
-        }),
-        finished_at: optional_time(end.as_ref().map(|end| end.finished_at)),
-        not_before: optional_time(wake_at.or(spec.not_before)),
+        attempt: 0,
+        failures: 0,
+        losses: 0,
+        created_at: time(created_at).into(),
+        started_at: None,
+        finished_at: None,
+        not_before: optional_time(spec.not_before),
         deadline: optional_time(spec.deadline),
         timeout: optional_span(spec.timeout),
         queue_timeout: optional_span(spec.queue_timeout),
         cost: spec.capacity.cost,
         quiet: spec.capacity.quiet.map(|rule| rule.as_str().into()),
         hours: spec.capacity.hours.as_ref().map(|hours| hours.to_string().into()),
-        worker: holder.map(|holder| holder.worker.as_str().into()),
-        pid: holder.and_then(|holder| holder.pid),
+        worker: None,
+        pid: None,
         tags: spec.tags.iter().map(|tag| tag.as_str().into()).collect(),
         retry_of: spec.retry_of.map(|job| job.to_string().into()),
         callback: spec.callback.as_ref().map(|callback| Cow::Borrowed(&*callback.url)),
-        merged_into: end.as_ref().and_then(|end| end.merged_into).map(|into| into.job.to_string().into()),
+        merged_into: None,
         schedule: spec.schedule.as_ref().map(made_by),
         run: spec.member.as_ref().map(|member| member.run.to_string().into()),
         node: spec.member.as_ref().map(|member| member.node.as_str().into()),
-        progress: progress.filter(|_| state == JobState::Running).map(progress_of),
-        result: end.as_ref().and_then(|end| end.result.as_deref()).map(raw),
-        error: end.as_ref().and_then(|end| end.error.as_ref()).map(failure),
-        submitted_by: Some(row.submitted_by.as_str().into()),
+        progress: None,
+        result: None,
+        error: None,
+        submitted_by: None,
         existing: false,
         warnings: Vec::new(),
         waiting_for: None,
@@ -212,7 +159,7 @@ fn made_by(schedule: &ScheduleRef) -> wire::JobSchedule {
     }
 }
 
-/// The delivery of a job's end, without its tries.
+/// The webhook delivery of a job, without its tries.
 pub fn delivery(row: &DeliveryRow) -> wire::Delivery {
     let DeliveryRow {
         seq: _,
@@ -242,7 +189,7 @@ pub fn delivery(row: &DeliveryRow) -> wire::Delivery {
     }
 }
 
-/// One try at a delivery.
+/// One try of a delivery.
 pub fn delivery_try(tried: &DeliveryTry) -> wire::DeliveryTry {
     wire::DeliveryTry {
         number: tried.number,
@@ -260,7 +207,7 @@ fn progress_of(progress: Progress) -> wire::Progress {
     wire::Progress { fraction, message: message.into(), metrics, at: time(at) }
 }
 
-/// A report of a running job, as the live stream shows it.
+/// A progress report of a running job, for the live stream.
 pub fn job_progress(progress: &Progress) -> wire::JobProgress {
     wire::JobProgress {
         job_id: progress.job.to_string(),
@@ -269,7 +216,7 @@ pub fn job_progress(progress: &Progress) -> wire::JobProgress {
     }
 }
 
-/// Bytes as JSON where they are JSON, else as an object that holds them in base64.
+/// Bytes as JSON if they are JSON, else as an object with base64.
 pub fn raw(bytes: &[u8]) -> Box<RawValue> {
     let as_json =
         std::str::from_utf8(bytes).ok().and_then(|text| RawValue::from_string(text.to_owned()).ok());
@@ -328,7 +275,7 @@ fn open_attempt(open: &OpenAttempt) -> wire::Attempt {
     }
 }
 
-/// The attempt that ended its job, told from the job's end: no row of its own is kept.
+/// The attempt that ended its job, derived from the job's end: it has no row of its own.
 fn last_attempt(end: &JobEnd, id: String) -> wire::Attempt {
     let how = match (end.state, end.reason) {
         (JobState::Succeeded, _) => AttemptEnd::Succeeded,
@@ -350,7 +297,7 @@ fn last_attempt(end: &JobEnd, id: String) -> wire::Attempt {
     }
 }
 
-/// A line of a job's logs.
+/// A log line of a job.
 pub fn log_line(line: &LogView) -> wire::LogLine {
     wire::LogLine {
         line: line.line,
@@ -388,7 +335,7 @@ pub fn event(event: &Event) -> wire::Event {
     }
 }
 
-/// The schedule that an event is about, as its detail says.
+/// The schedule of an event, from its detail.
 fn about_schedule(event: &Event) -> Option<wire::EventSchedule> {
     if !event.kind.as_str().starts_with("schedule.") {
         return None;
@@ -397,7 +344,7 @@ fn about_schedule(event: &Event) -> Option<wire::EventSchedule> {
     Some(wire::EventSchedule { id: id.to_string(), name: name.to_string(), action: action.into() })
 }
 
-/// The run that an event is about, as its detail says.
+/// The run of an event, from its detail.
 fn about_run(event: &Event) -> Option<wire::EventRun> {
     if !event.kind.as_str().starts_with("run.") {
         return None;
@@ -406,7 +353,7 @@ fn about_run(event: &Event) -> Option<wire::EventRun> {
     Some(wire::EventRun { id: id.to_string(), name: name.map(|name| name.to_string()) })
 }
 
-/// An event as a line of the audit list.
+/// An event as an audit entry.
 pub fn audit_entry(event: &Event) -> wire::AuditEntry {
     let outcome = match event.kind {
         EventKind::CallRejected => "rejected",
@@ -428,8 +375,8 @@ pub fn audit_entry(event: &Event) -> wire::AuditEntry {
     }
 }
 
-/// An event as a line of the list of dispatches. The scheduler says that one was sent, and that nobody answered; the rest
-/// the worker says.
+/// An event as an audit entry about a dispatch. The scheduler reports that it was sent or not acknowledged; the worker
+/// reports the rest.
 pub fn dispatch_entry(event: &Event) -> Option<wire::AuditEntry> {
     let DispatchLine { dispatch_seq, outcome, worker } = DispatchLine::parse(event.detail.as_deref()?)?;
     let ours = [DispatchLine::SENT, AttemptEnd::Unanswered.as_str(), AttemptEnd::Lost.as_str()];
@@ -444,7 +391,7 @@ pub fn dispatch_entry(event: &Event) -> Option<wire::AuditEntry> {
     })
 }
 
-/// A token, without anything secret.
+/// A token without its secret.
 pub fn token(record: &TokenRecord, now: Wall) -> wire::Token {
     let state = match record {
         TokenRecord { revoked_at: Some(_), .. } => "revoked",

@@ -1,4 +1,4 @@
-//! Writes answers.
+//! Writes responses.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, LOCATION};
@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use crate::error::ApiError;
 
-/// What handlers give.
+/// The result of a handler.
 pub type Answer = Result<Response, ApiError>;
 
-/// Room for a job without large fields, so that most answers are written without growing.
+/// The initial size of the buffer: enough for a job without large fields.
 const USUAL_LEN: usize = 640;
 
 /// 200 with `value` as JSON.
@@ -37,7 +37,7 @@ pub fn no_content() -> Answer {
     Ok(response)
 }
 
-/// 201 with a new job and where it is.
+/// 201 with a new job and its location.
 pub fn created_job(job: JobId, value: &impl Serialize) -> Answer {
     let mut response = json(StatusCode::CREATED, value)?;
     let location = HeaderValue::from_str(&format!("/v1/jobs/{job}")).map_err(ApiError::internal)?;

@@ -1,7 +1,7 @@
 //! Every route of the API, one line each.
 //!
-//! A route is mounted behind the gate that `authority.rs` has for its operation; an operation without a row there stops
-//! the server at start, and a test before that.
+//! A route is mounted behind the gate that `authority.rs` has for its operation. An operation without a row there
+//! stops the server at start, and fails a test before that.
 
 use axum::Router;
 use axum::extract::State;
@@ -25,7 +25,7 @@ use crate::worker::socket;
 pub struct Route {
     /// The method.
     pub method: Method,
-    /// The path, with its parts in braces.
+    /// The path, with its variable parts in braces.
     pub path: &'static str,
     /// The name of the handler.
     pub operation: &'static str,
@@ -37,7 +37,7 @@ pub fn routes() -> Vec<Route> {
     [job_routes(), server_routes(), plan_routes()].into_iter().flatten().collect()
 }
 
-/// The server itself, jobs, and what happens to them.
+/// The server itself, jobs, and their results.
 fn job_routes() -> Vec<Route> {
     let (get, post) = (Method::GET, Method::POST);
     vec![
@@ -68,7 +68,7 @@ fn job_routes() -> Vec<Route> {
     ]
 }
 
-/// What jobs run in and under: lanes, instances, leases, workers, settings, tokens.
+/// Lanes, instances, leases, workers, settings and tokens.
 fn server_routes() -> Vec<Route> {
     let (get, post, put, patch, delete) =
         (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
@@ -115,7 +115,7 @@ fn server_routes() -> Vec<Route> {
     ]
 }
 
-/// What makes jobs or keeps them together: sessions, schedules, runs.
+/// Sessions, schedules and runs.
 fn plan_routes() -> Vec<Route> {
     let (get, post, put, patch, delete) =
         (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
@@ -154,8 +154,7 @@ fn plan_routes() -> Vec<Route> {
 pub fn router(api: Api) -> Router {
     let mut router = Router::new();
     for Route { path, operation, handler, .. } in routes() {
-        let authority =
-            authority::of(operation).expect("every operation has a row in the table of authority");
+        let authority = authority::of(operation).expect("every operation has a row in the permission table");
         let gate = Gate { api: api.clone(), authority: *authority };
         router = router.route(path, handler.route_layer(from_fn_with_state(gate, gate::pass)));
     }
@@ -185,18 +184,18 @@ fn route<T: 'static>(
 }
 
 async fn unknown_path(State(api): State<Api>, headers: HeaderMap) -> Response {
-    let error = ApiError::new(Code::NotFound, "there is no such path; /openapi.json lists them");
+    let error = ApiError::new(Code::NotFound, "the path does not exist; /openapi.json lists all paths");
     gate::answer_unrouted(&api, &headers, &error)
 }
 
-/// No route knows OPTIONS, so preflights come here, too.
+/// No route has the method OPTIONS, so preflights arrive here as well.
 async fn unknown_method(State(api): State<Api>, method: Method, headers: HeaderMap) -> Response {
     if let Some(response) = gate::answer_preflight(&api, &method, &headers) {
         return response;
     }
     let error = ApiError::new(
         Code::MethodNotAllowed,
-        "the path does not know this method; the Allow header lists those it knows",
+        "the path does not support this method; the Allow header lists the methods that it supports",
     );
     gate::answer_unrouted(&api, &headers, &error)
 }
@@ -208,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_has_a_row_of_authority_and_every_row_a_route() {
+    fn every_route_has_a_row_of_permissions_and_every_row_a_route() {
         let mounted: Vec<&str> = routes().iter().map(|route| route.operation).collect();
         let ruled: Vec<&str> = authority::TABLE.iter().map(|row| row.operation).collect();
         assert_eq!(
@@ -223,7 +222,8 @@ mod tests {
     fn only_reads_are_get() {
         for route in routes() {
             let row = authority::of(route.operation).unwrap();
-            // A preview has a body and stores nothing. What workers say is in the jobs' trails, not in the audit list.
+            // A preview has a body and stores nothing. Reports of workers are in the event log, not in the audit
+            // entries.
             let exceptions =
                 ["preview_schedule", "request_lease", "beat_lease", "report_lease", "release_lease"];
             let reads = route.method == Method::GET || exceptions.contains(&route.operation);

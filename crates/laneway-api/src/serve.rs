@@ -1,4 +1,4 @@
-//! Takes connections and serves them: only so many, none for ever, and to the end when the server stops.
+//! Accepts connections and serves them, with a connection limit, timeouts, and a graceful stop.
 
 use std::convert::Infallible;
 use std::io;
@@ -33,25 +33,25 @@ use crate::router::router;
 use crate::stall::StallGuard;
 use crate::tls::TlsListener;
 
-/// A request's head must have arrived after this long; an idle connection is closed after it, too.
+/// The head of a request must arrive within this time. An idle connection is closed after it as well.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of a request's head.
+/// The largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// After a stop, connections have this long to finish what they are doing.
+/// How long connections may take to finish after a stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// Whom its certificate stands for.
+    /// The identity in its certificate.
     pub identity: Option<Identity>,
-    /// True when clients must show certificates here: then nothing is open.
+    /// True when clients must present certificates on this listener. The server is not open then.
     pub shows_certificates: bool,
     /// True when only this machine can reach the listener.
     pub listens_on_loopback: bool,
-    /// How much it may still send.
+    /// How many bytes it may still send.
     pub budget: ReadBudget,
 }
 
@@ -62,7 +62,7 @@ impl From<SocketAddr> for Peer {
     }
 }
 
-/// Serves the native API over plain HTTP until `shutdown`, then lets open calls finish. Check the address with
+/// Serves the native API over plain HTTP until `shutdown`, then lets open requests finish. Check the address with
 /// [`crate::check_listen`] first.
 pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
     serve_app(listener, router(api.clone()), api, shutdown).await
@@ -73,7 +73,7 @@ pub async fn serve_tls(listener: TlsListener, api: Api, shutdown: CancellationTo
     serve_app_tls(listener, router(api.clone()), api, shutdown).await
 }
 
-/// Serves `app`, which stands behind the gates of `api`, over plain HTTP.
+/// Serves `app`, which has the gates of `api`, over plain HTTP.
 pub async fn serve_app(
     listener: TcpListener,
     app: Router,
@@ -81,15 +81,15 @@ pub async fn serve_app(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let listener = listener.tap_io(|stream| {
-        // An answer is written at once or not at all; waiting for more only costs time.
+        // A response is written at once, so waiting for more data only costs time.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection keeps its delay");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
     });
     run(listener, app, api, shutdown).await
 }
 
-/// Serves `app` over HTTPS in the same way. Certificates are read again whenever the configuration is.
+/// Serves `app` over HTTPS in the same way. Certificates are read again with the configuration.
 pub async fn serve_app_tls(
     listener: TlsListener,
     app: Router,
@@ -101,8 +101,10 @@ pub async fn serve_app_tls(
     let follow = async move {
         while changes.changed().await.is_ok() {
             match keys.reload() {
-                Ok(()) => tracing::info!("certificates read again"),
-                Err(error) => tracing::error!(%error, "certificates not read again; the old ones hold"),
+                Ok(()) => tracing::info!("the certificates were reloaded"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot reload the certificates; the old ones stay in use")
+                }
             }
         }
     };
@@ -123,7 +125,7 @@ where
     while let Some((stream, peer)) = shutdown.run_until_cancelled(listener.accept()).await {
         let peer = Peer { listens_on_loopback, ..peer.into() };
         let Some(connection) = connections.enter(peer.address.ip()) else {
-            tracing::debug!(address = %peer.address, "all connections are taken, most of them by this address");
+            tracing::debug!(address = %peer.address, "the connection limit is reached, and this address has the most");
             continue;
         };
         let (app, shutdown) = (app.clone(), shutdown.clone());
@@ -133,7 +135,7 @@ where
     api.closing.cancel();
     serving.close();
     if tokio::time::timeout(CLOSE_TIMEOUT, serving.wait()).await.is_err() {
-        tracing::warn!(open = serving.len(), "connections did not end in time and are cut");
+        tracing::warn!(open = serving.len(), "connections did not end in time and are closed");
     }
     Ok(())
 }
@@ -163,7 +165,7 @@ async fn serve_connection<Io>(
         ended = connection.as_mut() => ended,
         at_once = held.ended() => {
             if at_once {
-                tracing::debug!("a connection made room for a newer one");
+                tracing::debug!("a connection was evicted for a newer one");
                 return;
             }
             connection.as_mut().graceful_shutdown();
@@ -175,11 +177,11 @@ async fn serve_connection<Io>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke off");
+        tracing::debug!(%error, "a connection failed");
     }
 }
 
-/// A stream that ends when its peer has sent more than it may.
+/// A stream that fails when its peer has sent more than it may.
 struct Budgeted<Io> {
     stream: Io,
     budget: ReadBudget,
@@ -198,7 +200,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Budgeted<Io> {
             return Poll::Ready(Ok(()));
         }
         buffer.set_filled(before);
-        let why = "more came than may be sent before it is known who sends it";
+        let why = "the peer sent too many bytes before it authenticated";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)))
     }
 }
@@ -233,7 +235,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for Budgeted<Io> {
     }
 }
 
-/// Answers one request, and leaves the connection ready for the next one.
+/// Responds to one request, and leaves the connection ready for the next one.
 async fn answer(
     request: hyper::Request<Incoming>,
     peer: Peer,
@@ -241,7 +243,7 @@ async fn answer(
     app: Router,
 ) -> Result<Response, Infallible> {
     if !names_one_host(&request) {
-        let mut response = Response::new(Body::from("a request names one host, in one Host header\n"));
+        let mut response = Response::new(Body::from("send exactly one Host header with one host\n"));
         *response.status_mut() = StatusCode::BAD_REQUEST;
         return Ok(response);
     }
@@ -250,7 +252,7 @@ async fn answer(
     let mut request: Request = if request.body().is_end_stream() {
         request.map(|_| Body::empty())
     } else {
-        // Who asks first whether to send a body sends none after an error.
+        // A client that expects 100-continue sends no body after an error.
         let asks_first = request.headers().contains_key(EXPECT);
         request.map(|body| {
             let (body, left) = returned(body, phase.clone());
@@ -267,7 +269,8 @@ async fn answer(
     response
 }
 
-/// Says a request where it goes just once? Two hosts could mean one to us and another one to a proxy before us.
+/// True when the request names exactly one host. With two, a proxy in front of the server could see another one than
+/// the server.
 fn names_one_host(request: &hyper::Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     let first = hosts.next();

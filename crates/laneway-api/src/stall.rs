@@ -1,4 +1,4 @@
-//! Cuts connections whose other end takes nothing: a client that does not read must not keep its buffers for ever.
+//! Closes connections whose clients do not read, so that their buffers are freed.
 
 use std::future::Future;
 use std::io;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A client that takes nothing for this long, although there is something for it, is cut off.
+/// A client that reads nothing for this long, although data waits for it, is disconnected.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// A connection that breaks when writing stands still for too long.
+/// A connection that fails when a write makes no progress for too long.
 pub struct StallGuard<Io> {
     io: Io,
-    /// Runs while the other end takes nothing.
+    /// Runs while the client does not read.
     stalled: Option<Pin<Box<Sleep>>>,
     max: Duration,
 }
@@ -25,7 +25,7 @@ impl<Io: Unpin> StallGuard<Io> {
         StallGuard { io, stalled: None, max: STALL_MAX }
     }
 
-    /// Passes on what a write gave, unless it has stood still for too long.
+    /// Passes on the result of a write, unless writes have made no progress for too long.
     fn watch<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.stalled = None;
@@ -35,7 +35,7 @@ impl<Io: Unpin> StallGuard<Io> {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(max)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => {
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
             }
             Poll::Pending => Poll::Pending,
         }
@@ -92,15 +92,15 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes something now and then stays; one that takes nothing is cut off.
+    /// A client that reads now and then stays connected; one that reads nothing is disconnected.
     #[tokio::test]
-    async fn defect_10_a_client_that_takes_nothing_is_cut_off() {
+    async fn defect_10_a_client_that_does_not_read_is_disconnected() {
         let (near, mut far) = duplex(1_000);
         let mut guard = StallGuard { max: Duration::from_secs(2), ..StallGuard::new(near) };
         let reading = tokio::spawn(async move {
             let mut buffer = [0; 1_000];
             for _ in 0..3 {
-                // Long enough that the writer waits, and all three longer together than it may stand still.
+                // Long enough that the writer waits; the three together are longer than the limit.
                 sleep(Duration::from_millis(800)).await;
                 far.read_exact(&mut buffer).await.unwrap();
             }

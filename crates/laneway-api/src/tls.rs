@@ -1,8 +1,8 @@
-//! Speaks TLS, and asks clients for certificates where the configuration says so.
+//! TLS, with client certificates if the configuration requires them.
 //!
-//! Handshakes run beside the accept path and have five seconds each, so that a client that stalls holds up nobody. Where
-//! there are enough of them, a new one ends the oldest of its address, or of the address with most. What a certificate stands
-//! for is read in `auth/identity.rs`.
+//! Handshakes run beside the accept loop and have five seconds each, so that a slow client delays no other. At the
+//! limit, a new handshake evicts the oldest one of its address, or of the address with the most. `auth/identity.rs`
+//! reads the identity in a certificate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,19 +27,19 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::auth::Identity;
 use crate::serve::Peer;
 
-/// A handshake must be done after this long.
+/// A handshake must finish within this time.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most handshakes at once.
+/// The limit of handshakes at once.
 const HANDSHAKES_MAX: u32 = 1_024;
-/// Most of these of one address: a fleet of workers behind one address may come back at once.
+/// The limit of handshakes at once for one address. Many workers behind one address may reconnect at once.
 const HANDSHAKES_PER_ADDRESS_MAX: u32 = 512;
-/// Most connections that are ready and wait to be served.
+/// The limit of connections that are ready and wait to be served.
 const READY_MAX: usize = 64;
 
-/// Why TLS cannot be spoken.
+/// Why TLS cannot be used.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// A file is not there, or is not what it should be.
+    /// A file is missing or invalid.
     #[error("{path} holds no usable PEM: {cause}", path = path.display())]
     File {
         /// The file.
@@ -47,10 +47,10 @@ pub enum TlsError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The certificate and the key do not fit, or the authorities are not usable.
+    /// The certificate and the key do not match, or the authorities cannot be used.
     #[error("certificate, key and authorities do not fit together: {0}")]
     Unfit(String),
-    /// The listener is gone.
+    /// The listener failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -63,7 +63,7 @@ pub struct TlsListener {
     _accepting: AbortOnDropHandle<()>,
 }
 
-/// The certificate in use. Clones are the same.
+/// The certificate in use. Clones share it.
 #[derive(Clone)]
 pub struct TlsKeys {
     files: Arc<TlsConfig>,
@@ -77,14 +77,14 @@ impl TlsKeys {
         Ok(TlsKeys { files: Arc::new(files), current })
     }
 
-    /// Reads the files again; new connections use what they hold now. After an error the old ones hold.
+    /// Reads the files again, for new connections. After an error the old certificate stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let next = Arc::new(read_files(&self.files)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())
     }
 
-    /// True when clients must show certificates.
+    /// True when clients must present certificates.
     pub fn asks_for_certificates(&self) -> bool {
         self.files.client_ca.is_some()
     }
@@ -95,7 +95,7 @@ impl TlsKeys {
 }
 
 impl TlsListener {
-    /// Speaks TLS on `listener` with these files.
+    /// Uses TLS on `listener` with these files.
     pub fn new(listener: TcpListener, files: TlsConfig) -> Result<TlsListener, TlsError> {
         let keys = TlsKeys::read(files)?;
         let shows_certificates = keys.asks_for_certificates();
@@ -105,7 +105,7 @@ impl TlsListener {
         Ok(TlsListener { ready, local, keys, _accepting: accepting })
     }
 
-    /// The certificate in use, to be read again when its files change.
+    /// The certificate in use, to reload it when its files change.
     pub fn keys(&self) -> TlsKeys {
         self.keys.clone()
     }
@@ -142,7 +142,7 @@ async fn accept(mut listener: TcpListener, keys: TlsKeys, ready: mpsc::Sender<(T
                 biased;
                 shaken = shaken => shaken,
                 () = handshake.displaced() => {
-                    return tracing::debug!(%address, "a TLS handshake made room for a newer one");
+                    return tracing::debug!(%address, "a TLS handshake was evicted for a newer one");
                 }
             };
             match shaken {
@@ -190,7 +190,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| file_error(path, error))?;
     let list = read.collect::<Result<Vec<_>, _>>().map_err(|error| file_error(path, error))?;
     if list.is_empty() {
-        return Err(file_error(path, "no certificate in it"));
+        return Err(file_error(path, "the file contains no certificate"));
     }
     Ok(list)
 }

@@ -1,4 +1,4 @@
-//! The handlers, one file a noun.
+//! The handlers, one file for each noun.
 
 pub mod artifacts;
 pub mod audit;

@@ -1,8 +1,8 @@
-//! Workers that come over WebSockets.
+//! Push workers, connected over WebSockets.
 //!
-//! A connection is a session (`session.rs`): a machine without sockets and clocks, which `socket.rs` drives. Who may come in
-//! is said in `door.rs`. What frames look like is `laneway-wire`; what they mean is told in `docs/worker-protocol.md`; what
-//! follows from them is the engine's business.
+//! A connection is a session (`session.rs`): a state machine without sockets and clocks, which `socket.rs` drives.
+//! `authenticate.rs` checks credentials. `laneway-wire` defines the form of frames, `docs/worker-protocol.md` their
+//! meaning, and the engine decides about jobs.
 
 mod artifact_chunks;
 mod authenticate;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use api::{Answer, Api, Asked, Beat};
+use api::{Api, Beat, OutcomeResponse, WorkResponse};
 
 /// Longest wait before a failed call is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -96,7 +96,7 @@ pub enum PullOutcome {
 
 /// Why a lease ended before the handler did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+enum LeaseEnd {
     /// The server asked the worker to stop the job.
     Stopped,
     /// No answer came in time, or the lease no longer exists.
@@ -166,8 +166,8 @@ impl PullWorker {
     {
         let asked_at = Instant::now();
         let (job, ttl) = match self.api.request().await? {
-            Asked::Denied { reason, retry_after } => return Ok(Poll::Denied { reason, retry_after }),
-            Asked::Granted { job, lease, kind, payload, ttl } => {
+            WorkResponse::Denied { reason, retry_after } => return Ok(Poll::Denied { reason, retry_after }),
+            WorkResponse::Granted { job, lease, kind, payload, ttl } => {
                 let (stop, api) = (CancellationToken::new(), Arc::clone(&self.api));
                 (PulledJob { job, lease, kind, payload, stop, api }, ttl)
             }
@@ -176,20 +176,20 @@ impl PullWorker {
         let until = Mutex::new(asked_at + ttl);
         let (id, stop, lease) = (job.job.clone(), job.stop.clone(), job.lease.clone());
         let handled = handler(job);
-        let held = self.hold(&lease, ttl, &until);
-        tokio::pin!(handled, held);
+        let renewal = self.renew(&lease, ttl, &until);
+        tokio::pin!(handled, renewal);
         tokio::select! {
             biased;
             outcome = &mut handled => {
                 let until = *until.lock().unwrap_or_else(PoisonError::into_inner);
-                self.bring_home(id, &lease, outcome, until).await
+                self.report_outcome(id, &lease, outcome, until).await
             }
-            why = &mut held => {
+            why = &mut renewal => {
                 // The handler is notified and may clean up; its result is discarded.
                 stop.cancel();
                 handled.await;
-                if why == Over::Stopped {
-                    self.api.let_go(&lease).await;
+                if why == LeaseEnd::Stopped {
+                    self.api.report_stopped(&lease).await;
                 }
                 Ok(Poll::Lost { job: id })
             }
@@ -198,7 +198,7 @@ impl PullWorker {
 
     /// Renews a lease and keeps `until` up to date. Returns when the lease is lost or the server asks to
     /// stop.
-    async fn hold(&self, lease: &str, mut ttl: Duration, until: &Mutex<Instant>) -> Over {
+    async fn renew(&self, lease: &str, mut ttl: Duration, until: &Mutex<Instant>) -> LeaseEnd {
         loop {
             let ends = *until.lock().unwrap_or_else(PoisonError::into_inner);
             sleep_until(ends - ttl + ttl / BEATS).await;
@@ -208,19 +208,19 @@ impl PullWorker {
                     ttl = given.unwrap_or(ttl);
                     *until.lock().unwrap_or_else(PoisonError::into_inner) = asked_at + ttl;
                 }
-                Ok(Ok(Beat::Stop)) => return Over::Stopped,
+                Ok(Ok(Beat::Stop)) => return LeaseEnd::Stopped,
                 // The server may be back before the lease ends.
-                Ok(Err(error)) if error.is_passing() && Instant::now() < ends => {
+                Ok(Err(error)) if error.is_transient() && Instant::now() < ends => {
                     tracing::debug!(%error, "a heartbeat was lost");
                     sleep(RETRY_FIRST).await;
                 }
-                Ok(Err(_)) | Err(_) => return Over::Lost,
+                Ok(Err(_)) | Err(_) => return LeaseEnd::Lost,
             }
         }
     }
 
     /// Reports the outcome, and repeats the report while the lease may still be alive.
-    async fn bring_home(
+    async fn report_outcome(
         &self,
         job: String,
         lease: &str,
@@ -230,9 +230,9 @@ impl PullWorker {
         let mut wait = RETRY_FIRST;
         loop {
             match self.api.complete(lease, &outcome).await {
-                Ok(Answer::Taken) => return Ok(Poll::Done { job, outcome }),
-                Ok(Answer::Gone) => return Ok(Poll::Lost { job }),
-                Err(error) if error.is_passing() && Instant::now() + wait < until => {
+                Ok(OutcomeResponse::Accepted) => return Ok(Poll::Done { job, outcome }),
+                Ok(OutcomeResponse::Gone) => return Ok(Poll::Lost { job }),
+                Err(error) if error.is_transient() && Instant::now() + wait < until => {
                     tracing::debug!(%error, "the outcome of a job could not be reported; retrying");
                     sleep(wait).await;
                     wait = (wait * 2).min(RETRY_MAX);

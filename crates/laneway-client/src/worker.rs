@@ -20,7 +20,6 @@
 //! until it is acknowledged, however often the connection breaks. No attempt runs longer than its lease, so an
 //! attempt that the scheduler has given to another worker does not run twice at the same time.
 
-mod backoff;
 mod builder;
 mod connect;
 mod ended;

@@ -10,7 +10,7 @@ use crate::job::session::ChatSettings;
 use crate::lease::PullSettings;
 use crate::nearest::nearest;
 use crate::worker::WorkerSettings;
-use crate::{Name, Rejection, RejectionCode, RetryPolicy, Span};
+use crate::{JobSpec, Name, Rejection, RejectionCode, RetryPolicy, Span};
 
 /// The lane that jobs with an unknown lane run in. It always exists.
 pub const MAIN_LANE: &str = "main";
@@ -234,6 +234,20 @@ pub struct AgentSettings {
 }
 
 impl Settings {
+    /// Fills in the fields that a spec leaves open: from the settings of its kind, then from those of the server.
+    pub fn fill_in_defaults(&self, spec: &mut JobSpec, kind: Option<&KindSettings>) {
+        spec.timeout = spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(self.timeout));
+        spec.queue_timeout =
+            spec.queue_timeout.or(kind.and_then(|kind| kind.queue_timeout)).or(self.queue_timeout);
+        if spec.retry.is_none() {
+            let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&self.retry);
+            spec.retry = Some(policy.clone());
+        }
+        if spec.capacity.hours.is_none() && !self.agents.is_empty() {
+            spec.capacity.hours = self.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
+        }
+    }
+
     /// Is there such a lane? If not, the rejection names the nearest one.
     pub fn check_lane(&self, lane: &Name) -> Result<(), Rejection> {
         if self.lanes.contains_key(lane) || lane.as_str() == MAIN_LANE {

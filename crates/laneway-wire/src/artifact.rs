@@ -1,42 +1,42 @@
-//! What the runs of a job made.
+//! The artifacts that the attempts of a job created.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Something that a run made on a worker.
+/// An artifact that an attempt created on a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobArtifact {
-    /// Its id, by which its data can be read.
+    /// Its id. Use it to download the data.
     #[serde(default)]
     pub id: String,
-    /// Where its data can be read, until it expires.
+    /// The path from which the data can be downloaded until it expires.
     #[serde(default)]
     pub href: String,
     /// Its name in the worker's resource registry.
     pub resource_id: String,
     /// The worker that has it.
     pub worker_id: String,
-    /// What sort of thing it is.
+    /// The type of the artifact.
     #[serde(rename = "type")]
     pub sort: String,
-    /// The attempt that made it.
+    /// The attempt that created it.
     #[serde(default)]
     pub attempt: u32,
-    /// How large it is.
+    /// Its size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// True where the result holds the data itself.
+    /// True when the result contains the data itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<bool>,
-    /// When it is gone.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Whatever else is known of it; `name` and `mime_type` are told to whoever reads its data.
+    /// Further metadata. A download sends `name` and `mime_type` as headers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<serde_json::Value>,
 }
 
-/// What the runs of a job made, in order.
+/// The artifacts of a job, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ArtifactList {
     /// The artifacts.

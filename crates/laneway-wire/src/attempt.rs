@@ -10,13 +10,13 @@ use crate::JobError;
 pub struct Attempt {
     /// 1, 2, 3, … within the job.
     pub attempt: u32,
-    /// Its random id, as handlers and workers get it.
+    /// Its random id. Handlers and workers get the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<String>,
-    /// `assigned` or `running` while it is open; else how it ended: `succeeded`, `failed`, `timed_out`, `expired`,
+    /// `assigned` or `running` while it is open. After its end: `succeeded`, `failed`, `timed_out`, `expired`,
     /// `canceled`, `lost`, `handed_back` or `unanswered`.
     pub state: String,
-    /// Where it runs or ran.
+    /// The executor that runs or ran it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor: Option<String>,
     /// When it was opened.
@@ -28,7 +28,7 @@ pub struct Attempt {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
-    /// What went wrong.
+    /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
 }

@@ -1,40 +1,40 @@
-//! Many jobs in one call.
+//! Batches: many jobs in one request.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{Job, JobRequest, Problem, object};
 
-/// Most jobs of a batch: one command of the engine stays short enough for others to wait for.
+/// The largest number of jobs in a batch. It bounds the time that one command of the engine takes.
 pub const BATCH_JOBS_MAX: usize = 10_000;
 
-/// Many jobs to run.
+/// Jobs to submit in one request.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest<'a> {
     /// The jobs, in order.
     #[serde(borrow, deserialize_with = "object::list_up_to::<_, _, BATCH_JOBS_MAX>")]
     pub jobs: Vec<JobRequest<'a>>,
-    /// True: all or none. Defaults to false: each for itself.
+    /// True: the server admits all jobs or none. Defaults to false: it decides on each job alone.
     #[serde(default)]
     pub atomic: bool,
 }
 
-/// One verdict for each job, in the order of the request.
+/// One item for each job, in the order of the request.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchResponse<'a> {
-    /// How many jobs were admitted (repeats of earlier requests included).
+    /// The number of admitted jobs. It includes repeats of earlier requests.
     pub accepted: usize,
-    /// How many were rejected.
+    /// The number of rejected jobs.
     pub rejected: usize,
-    /// The verdicts.
+    /// The items.
     pub items: Vec<BatchItem<'a>>,
 }
 
-/// The verdict on one job of a batch: what a call of its own would have answered.
+/// The response to one job of a batch: the same as to a single submit.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchItem<'a> {
-    /// The HTTP status that a call of its own would have had.
+    /// The HTTP status that a single submit would have had.
     pub status: u16,
     /// The admitted job.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,13 +1,13 @@
-//! What a change of the configuration gives back.
+//! The response to a reload of the configuration.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What reading the configuration file again did.
+/// The effect of a reload of the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConfigReload {
-    /// What holds from now on, one line a key.
+    /// The changes that are in effect now, one line for each key.
     pub changed: Vec<String>,
-    /// What is written in the file but needs a restart to hold.
+    /// The keys whose change takes effect only after a restart.
     pub needs_restart: Vec<String>,
 }

@@ -1,19 +1,19 @@
-//! Events, and the part of them that is the audit list.
+//! Events, and the audit entries that are derived from them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One numbered line of the durable trail.
+/// One numbered entry of the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Grows by one from event to event, server-wide.
+    /// The number of the event. Numbers are server-wide and have no gaps.
     pub number: u64,
     /// When it happened.
     pub at: String,
-    /// What happened, such as `job.succeeded`.
+    /// The type of the event, such as `job.succeeded`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whose it is; absent for the server's own.
+    /// The tenant of the event. Absent for events of the server itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The job it is about.
@@ -25,16 +25,16 @@ pub struct Event {
     /// The run it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<EventRun>,
-    /// What went wrong: with `job.failed`, `job.retrying` and `job.rejected`.
+    /// The error, for `job.failed`, `job.retrying` and `job.rejected`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<EventError>,
-    /// Who caused it by a call.
+    /// The caller whose request caused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// The call that caused it.
+    /// The id of the request that caused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// A short text for people.
+    /// A short description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -50,19 +50,19 @@ pub struct EventJob {
     pub lane: String,
     /// Its agent.
     pub agent: String,
-    /// The attempt it is about; 0 before the first.
+    /// The number of the attempt. 0 before the first one.
     pub attempt: u32,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What went wrong, in short. The job and its attempts have the whole of it.
+/// A short form of an error. The job and its attempts have the full form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EventError {
     /// A stable code for programs.
     pub code: String,
-    /// A sentence for people, cut after 512 bytes.
+    /// A sentence for people, truncated to 512 bytes.
     pub message: String,
 }
 
@@ -73,7 +73,7 @@ pub struct EventSchedule {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// What happened, in one word: `created`, `enabled`, `fired`, or how a run ended (`ok`, `error`, …).
+    /// What happened: `created`, `enabled`, `fired`, …, or how a firing ended (`ok`, `error`, …).
     pub action: String,
 }
 
@@ -82,7 +82,7 @@ pub struct EventSchedule {
 pub struct EventRun {
     /// The run's id.
     pub id: String,
-    /// What people call it.
+    /// Its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -94,58 +94,59 @@ pub struct EventList {
     pub events: Vec<Event>,
 }
 
-/// What a stream says when events between two numbers can no longer be given, or never were there: numbers count anew when
-/// a server was set up again or its data came from a backup, and `resumes_at` is then not above `after`.
+/// A gap in an event stream: the server no longer has the events between two numbers, or never had them. When a
+/// server is set up again or restored from a backup, its numbers start again, and `resumes_at` is not above `after`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Gap {
-    /// The last event before the gap that the reader may have seen, or says to have seen.
+    /// The last event before the gap that the reader saw or claims to have seen.
     pub after: u64,
     /// The number of the first event that follows the gap.
     pub resumes_at: u64,
-    /// `slow_reader`: nothing is lost, but the reader fell behind, and the stream ends here. Come back with
+    /// `slow_reader`: no event is lost, but the reader fell behind and the stream ends here. Connect again with
     /// `Last-Event-ID` set to `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// One line of the audit list: who did what, when, and what became of it.
+/// One audit entry: a caller, an action, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     /// The number of the event.
     pub number: u64,
-    /// When.
+    /// When it happened.
     pub at: String,
-    /// Who: a token's id, the identity of a client certificate, `open`, or a part of the server. Of a dispatch: who said
-    /// it, `scheduler-control` or a worker.
+    /// The caller: a token's id, the identity of a client certificate, `open`, or a part of the server. For a
+    /// dispatch, the sender: `scheduler-control` or a worker.
     pub actor: String,
-    /// What, such as `job.submitted`, `call.denied` or `cmd.dispatch`.
+    /// The action, such as `job.submitted`, `call.denied` or `cmd.dispatch`.
     pub action: String,
-    /// `done`, `rejected` or `denied`. Of a dispatch: `dispatched`, `accepted`, how the attempt ended, or a code.
+    /// `done`, `rejected` or `denied`. For a dispatch: `dispatched`, `accepted`, the outcome of the attempt, or a
+    /// code.
     pub outcome: String,
-    /// Whose it is; absent for the server's own.
+    /// The tenant. Absent for events of the server itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The job it was about. Of a dispatch it is what frames have as `corr`.
+    /// The job. For a dispatch, the `corr` of its frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
-    /// The worker that a dispatch went to.
+    /// The worker that received the dispatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The number of a dispatch, as frames have it.
+    /// The `seq` of the dispatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// The call.
+    /// The id of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// What was changed, or why it was rejected.
+    /// What changed, or why it was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// The audit list, newest first.
+/// Audit entries, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditList {
-    /// A page of entries. It may be short, or empty, while there is still a `next`.
+    /// A page of entries. It may be short or empty although there is a `next`.
     pub entries: Vec<AuditEntry>,
     /// Pass it as `cursor` for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,9 @@
 //! The frames of the worker protocol: one JSON object each, an envelope with a payload.
 //!
-//! The envelope is read first, then the payload that its `type` selects. What cannot be read becomes a [`FrameError`],
-//! which is data for an answer: nothing that arrives can panic here, and no bad frame ends a connection by itself. What
-//! frames mean, and who sends them when, is told in `docs/worker-protocol.md`; here is only how they look.
+//! [`Frame::parse`] reads the envelope first, then the payload that its `type` selects. Input that cannot be read
+//! becomes a [`FrameError`], which is data for a reply: no input can panic here, and no bad frame ends a connection
+//! by itself. `docs/worker-protocol.md` specifies the meaning and the order of frames. This module defines only their
+//! form.
 
 mod code;
 mod command;
@@ -12,6 +13,8 @@ mod outcome;
 mod package;
 mod resource;
 mod schema;
+#[cfg(any(test, feature = "schema-check"))]
+mod schema_check;
 mod session;
 mod text;
 
@@ -38,6 +41,8 @@ pub use outcome::{
 pub use package::{Install, PackageEvent, PackageOutcome, Uninstall};
 pub use resource::{READ_LEN_MAX, ResourceData, ResourceRead};
 pub use schema::schemas;
+#[cfg(any(test, feature = "schema-check"))]
+pub use schema_check::check_schema;
 pub use session::{
     Ack, Auth, AuthMode, Capabilities, Concurrency, Handshake, Heartbeat, KeptTask, Limit, METRICS_MAX,
     Manifest, NODE_LIMITS_MAX, OFFERS_MAX, PACKAGES_MAX, Package, PackageHealth, PackageStatus, Register,
@@ -47,55 +52,55 @@ pub use text::{JsonObject, LenError, List, Secret, TEXT_LEN_MAX, Table, Text, Te
 
 use message::PayloadError;
 
-/// Longest frame in bytes: a result of 1 MiB and what stands around it, with room.
+/// The longest frame in bytes: enough for a result of 1 MiB and its envelope.
 pub const FRAME_LEN_MAX: usize = 4 << 20;
-/// Most flags of one frame.
+/// The largest number of flags of a frame.
 pub const FLAGS_MAX: usize = 16;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// Names the frame; a frame that is sent again keeps it.
+    /// The id of the frame. A frame that is sent again keeps its id.
     pub id: Text,
-    /// When it was made, by the sender's clock. Nothing depends on it.
+    /// When the frame was created, by the sender's clock. The server does not use it.
     pub ts: Timestamp,
     /// The tenant that the connection is bound to.
     pub tenant: Text,
-    /// Who sends it.
+    /// The sender.
     pub sender: Sender,
-    /// What it is about: a task's id, or the id of the frame that it answers.
+    /// The correlation: a task's id, or the id of the frame that this one answers.
     pub corr: Option<Text>,
-    /// The attempt of the task, from 1, growing within a run.
+    /// The number of the attempt of the task, from 1. It grows within a run.
     pub seq: Option<u64>,
-    /// Which frame it acknowledges, and whether it wants to be acknowledged.
+    /// The frame that this one acknowledges, and whether this one requests an acknowledgement.
     pub ack: AckNote,
-    /// For later use.
+    /// Reserved for later use.
     pub flags: List<Text, 0, FLAGS_MAX>,
-    /// What it says.
+    /// The type and the payload.
     pub message: Message,
 }
 
-/// Who sends a frame.
+/// The sender of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sender {
-    /// On which side it is.
+    /// Its side of the connection.
     pub role: Role,
     /// Its name.
     pub id: Text,
 }
 
-/// The sides of a connection.
+/// The two sides of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The server.
     Scheduler,
-    /// Who runs tasks.
+    /// A worker.
     Worker,
 }
 
-/// The part of the envelope about acknowledgement.
+/// The part of the envelope about acknowledgements.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AckNote {
@@ -103,13 +108,13 @@ pub struct AckNote {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::id")]
     #[schemars(schema_with = "text::id_schema")]
     pub r#for: Option<Text>,
-    /// True where the sender wants this frame acknowledged.
+    /// True when the sender requests an acknowledgement of this frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<bool>,
 }
 
 impl AckNote {
-    /// Asks to be acknowledged.
+    /// Requests an acknowledgement.
     pub fn requested() -> AckNote {
         AckNote { r#for: None, request: Some(true) }
     }
@@ -128,31 +133,31 @@ impl AckNote {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Envelope<'a> {
-    /// Selects the schema of the payload.
+    /// The type. It selects the schema of the payload.
     r#type: Text,
-    /// Names the frame; a frame that is sent again keeps it.
+    /// The id of the frame. A frame that is sent again keeps its id.
     id: Text,
-    /// When it was made, by the sender's clock.
+    /// When the frame was created, by the sender's clock.
     ts: Timestamp,
     /// The tenant that the connection is bound to.
     tenant: Text,
-    /// Who sends it.
+    /// The sender.
     #[serde(deserialize_with = "text::object")]
     sender: Sender,
-    /// What it is about: a task's id, or the id of the frame that it answers.
+    /// The correlation: a task's id, or the id of the frame that this one answers.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::id")]
     #[schemars(schema_with = "text::id_schema")]
     corr: Option<Text>,
-    /// The attempt of the task, from 1, growing within a run.
+    /// The number of the attempt of the task, from 1. It grows within a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
-    /// Which frame it acknowledges, and whether it wants to be acknowledged.
+    /// The frame that this one acknowledges, and whether this one requests an acknowledgement.
     #[serde(default, skip_serializing_if = "AckNote::is_nothing", deserialize_with = "text::object")]
     ack: AckNote,
-    /// For later use.
+    /// Reserved for later use.
     #[serde(default, skip_serializing_if = "nothing")]
     flags: List<Text, 0, FLAGS_MAX>,
-    /// What it says.
+    /// The payload.
     #[serde(borrow)]
     #[schemars(with = "JsonObject")]
     payload: &'a RawValue,
@@ -163,15 +168,15 @@ fn nothing(flags: &List<Text, 0, FLAGS_MAX>) -> bool {
 }
 
 impl Frame {
-    /// Reads a frame: size, text, JSON, envelope, type, payload, in this order.
+    /// Reads a frame. The checks run in this order: size, UTF-8, JSON, envelope, type, payload.
     pub fn parse(bytes: &[u8]) -> Result<Frame, FrameError> {
         if bytes.len() > FRAME_LEN_MAX {
-            let message = format!("the frame has {} bytes; at most {FRAME_LEN_MAX} are taken", bytes.len());
+            let message = format!("the frame has {} bytes; send at most {FRAME_LEN_MAX}", bytes.len());
             return Err(frame_error(FramePart::Size, message));
         }
         let json = str::from_utf8(bytes)
-            .map_err(|_| frame_error(FramePart::Json, "the frame is not text in UTF-8; send JSON"))?;
-        // The derived reader would take an array for the envelope, field by field.
+            .map_err(|_| frame_error(FramePart::Json, "the frame is not UTF-8; send JSON"))?;
+        // The derived `Deserialize` would accept an array as the envelope.
         if json.trim_start().starts_with('[') {
             return Err(frame_error(FramePart::Json, "the frame is not a JSON object"));
         }
@@ -184,7 +189,8 @@ impl Frame {
             return Err(about(FrameError { field: Some("payload".to_owned()), ..error }));
         }
         let Some(kind) = MessageType::parse(&r#type) else {
-            let message = format!("nobody knows the type {:?}; see the list of types", r#type.as_str());
+            let message =
+                format!("the type {:?} is unknown; docs/worker-protocol.md lists the types", r#type.as_str());
             return Err(about(FrameError {
                 field: Some("type".to_owned()),
                 ..frame_error(FramePart::Type, message)
@@ -194,7 +200,7 @@ impl Frame {
         Ok(Frame { id, ts, tenant, sender, corr, seq, ack, flags, message })
     }
 
-    /// Writes the frame.
+    /// Encodes the frame.
     pub fn encode(&self) -> String {
         let Frame { id, ts, tenant, sender, corr, seq, ack, flags, message } = self;
         let payload =
@@ -220,13 +226,13 @@ impl Frame {
         Some(self.ack.r#for.as_ref().unwrap_or(&ack.r#for))
     }
 
-    /// True where the sender wants it acknowledged.
+    /// True when the sender requests an acknowledgement.
     pub fn wants_ack(&self) -> bool {
         self.ack.request == Some(true)
     }
 }
 
-/// Reads the payload, and looks at what its fields say together.
+/// Reads the payload and checks its fields against one another.
 fn read_payload(kind: MessageType, payload: &str, ack: &AckNote) -> Result<Message, FrameError> {
     let message = match kind.read(payload) {
         Ok(message) => message,
@@ -247,7 +253,7 @@ fn read_payload(kind: MessageType, payload: &str, ack: &AckNote) -> Result<Messa
     Ok(message)
 }
 
-/// Acknowledgements of older workers may name their frame in the envelope only.
+/// Older workers name the acknowledged frame in the envelope only.
 fn read_bare_ack(payload: &str, ack: &AckNote) -> Option<Ack> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -280,7 +286,8 @@ fn payload_error(kind: MessageType, error: PayloadError) -> FrameError {
     FrameError { code: kind.error_code(), field: error.field, ..frame_error(FramePart::Payload, message) }
 }
 
-/// What is wrong with an envelope, with whatever of it can be read all the same, so that the answer can name it.
+/// The error for a bad envelope. It has the id and the type where they can be read, so that the reply can name the
+/// frame.
 fn envelope_error(json: &str, error: PayloadError) -> FrameError {
     #[derive(Deserialize)]
     struct Glimpse {

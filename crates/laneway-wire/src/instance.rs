@@ -1,18 +1,18 @@
-//! Instances: servers of browser tabs that actions are forwarded to.
+//! Instances: servers of browser tabs. The server forwards tab actions to them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An instance. Its token is never shown.
+/// An instance. The server never shows its token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Instance {
     /// Its id.
     pub id: String,
-    /// Where it is.
+    /// Its base URL.
     pub url: String,
-    /// True when it is sent a token.
+    /// True when the server sends a token to it.
     pub has_token: bool,
-    /// Tabs that are registered with it. Others are found by asking it.
+    /// The tabs that are registered with it. The server finds other tabs by asking the instances.
     pub tabs: Vec<String>,
 }
 
@@ -23,21 +23,21 @@ pub struct InstanceList {
     pub instances: Vec<Instance>,
 }
 
-/// What an instance shall be. What is absent stays as it is; an instance that moves loses its token.
+/// The new settings of an instance. An absent field keeps its value. A change of the URL removes the token.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceRequest {
-    /// Where it is.
+    /// Its base URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "http://127.0.0.1:9868")]
     pub url: Option<String>,
-    /// Where it is, if it is on this machine.
+    /// Its port, if it runs on this machine. Use either `url` or `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Sent to it as `Authorization: Bearer …`; an empty one takes the token away.
+    /// The token that the server sends to it as `Authorization: Bearer …`. An empty string removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Tabs that are its own without asking it.
+    /// The tabs that are registered with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tabs: Option<Vec<String>>,
 }

@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// A job. Fields without a value are left out.
+/// A job. Fields without a value are omitted.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Job<'a> {
     /// Its id: a time-ordered UUID.
     pub id: Cow<'a, str>,
     /// `scheduled`, `queued`, `assigned`, `running`, `succeeded`, `failed`, `canceled` or `rejected`.
     pub state: Cow<'a, str>,
-    /// Why it ended so; every ended job has one.
+    /// Why it ended in this state. Every ended job has a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
-    /// What sort of work it is.
+    /// The type of the job. It selects the handler and the defaults.
     pub kind: Cow<'a, str>,
-    /// The party whose fair share and limits it counts against.
+    /// The agent whose fair share and limits it counts against.
     pub agent: Cow<'a, str>,
-    /// The pool it runs in.
+    /// The lane that it runs in.
     pub lane: Cow<'a, str>,
     /// The session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Cow<'a, str>>,
     /// The tenant that may see it.
     pub tenant: Cow<'a, str>,
-    /// Lower runs sooner.
+    /// A lower number runs sooner.
     pub priority: i32,
-    /// Named resources it needs while it runs.
+    /// The named resources that it holds while it runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub keys: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    /// Number of the latest attempt; 0 before the first.
+    /// The number of the latest attempt. 0 before the first one.
     pub attempt: u32,
     /// Attempts that failed.
     pub failures: u32,
@@ -47,10 +47,10 @@ pub struct Job<'a> {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Cow<'a, str>>,
-    /// Not started before this time. For a job that waits for a retry: when it may start again.
+    /// The job does not start before this time. For a job that waits for a retry: the time of the retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Cow<'a, str>>,
-    /// Neither started nor running after this time.
+    /// The job neither starts nor runs after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Cow<'a, str>>,
     /// How long one attempt may run.
@@ -59,67 +59,67 @@ pub struct Job<'a> {
     /// How long it may wait before its first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<Cow<'a, str>>,
-    /// Units of the machine that it holds while it runs.
+    /// The units of the machine that it holds while it runs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost: u32,
-    /// The least quiet state of the machine in which it starts.
+    /// The least quiet state of the machine in which it may start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Cow<'a, str>>,
-    /// The only hours in which it starts.
+    /// The only hours in which it may start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours: Option<Cow<'a, str>>,
-    /// The worker that holds it, where workers ask.
+    /// The worker that has its lease, in a lane of pull workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<Cow<'a, str>>,
-    /// That worker's process.
+    /// The process id of that worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Free labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Cow<'a, str>>,
-    /// The ended job that this one tries again.
+    /// The ended job that this one retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Cow<'a, str>>,
-    /// Who is told when it has ended.
+    /// The URL that receives a webhook when the job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Cow<'a, str>>,
-    /// The job that runs in its place, for one that was absorbed by a burst of its session (reason `merged`).
+    /// The job that runs instead, if this one was merged into a debounce batch of its session (reason `merged`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged_into: Option<Cow<'a, str>>,
-    /// The schedule that made it.
+    /// The schedule that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<JobSchedule>,
-    /// The run that it is a node of.
+    /// The run that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Cow<'a, str>>,
-    /// Which node of its run it is.
+    /// Its node in the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Cow<'a, str>>,
-    /// How far its running attempt has come, as the attempt itself says. Not kept over a restart.
+    /// The progress that the running attempt reported. A restart of the server clears it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// What the handler gave back: JSON as it is, anything else as `{"base64": "…"}`.
+    /// The result of the handler: JSON as it is, other bytes as `{"base64": "…"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
-    /// What the last failure was.
+    /// The last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
-    /// Who submitted it: a token's id, or `open` where the server asks for no token.
+    /// The caller that submitted it: a token's id, or `open` on a server without tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_by: Option<Cow<'a, str>>,
-    /// True when this answer names a job that an equal request made earlier. Only in answers to a submit.
+    /// True when an equal earlier request created this job. Only in responses to a submit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existing: bool,
-    /// What is likely a mistake although the job was admitted. Only in answers to a submit.
+    /// Likely mistakes in a request that was admitted. Only in responses to a submit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
-    /// Why it waits, in short. Only in lists that were asked to explain.
+    /// Why it waits, in short. Only in lists that were requested with explanations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<Cow<'a, str>>,
 }
 
-/// Something that is likely a mistake although it was done.
+/// A likely mistake in a request that was admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
     /// A stable code for programs: `unserved_kind`.
@@ -132,62 +132,62 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The schedule that made a job.
+/// The schedule that created a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobSchedule {
-    /// Its id. The schedule may be gone by now.
+    /// Its id. The schedule may have been deleted since.
     pub id: String,
-    /// Its name when the job was made.
+    /// Its name when it created the job.
     pub name: String,
-    /// The slot that the job stands for; for a run by hand, when it was asked for.
+    /// The slot of the job. For a manual fire, the time of the request.
     pub slot: String,
-    /// True: somebody asked for this run.
+    /// True for a manual fire.
     pub by_hand: bool,
 }
 
-/// What went wrong.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobError {
-    /// A stable word for programs.
+    /// A stable code for programs.
     pub code: String,
     /// A sentence for people.
     pub message: String,
-    /// False when trying again cannot help.
+    /// False when a retry cannot help.
     pub retryable: bool,
-    /// Anything else the handler wanted kept: JSON as it is, anything else as `{"base64": "…"}`.
+    /// Further details from the handler: JSON as it is, other bytes as `{"base64": "…"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<serde_json::Value>,
 }
 
-/// How far a running attempt has come, in its own words.
+/// The progress of a running attempt, as the attempt reported it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
     /// From 0 to 1.
     pub fraction: f64,
-    /// What it says.
+    /// The message of the report.
     pub message: String,
-    /// Metrics of its own, by name: the latest value of each.
+    /// Metrics of the attempt by name, with the latest value of each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
-    /// When it said so.
+    /// When it was reported.
     pub at: String,
 }
 
-/// A report of a running job, as the live stream shows it (`job.progress`).
+/// A progress report of a running job, in the live stream (`job.progress`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobProgress {
     /// The job.
     pub job_id: String,
-    /// The attempt that says so.
+    /// The attempt that reported it.
     pub attempt: u32,
-    /// How far it is.
+    /// The progress.
     pub progress: Progress,
 }
 
 /// Jobs, newest first.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobList<'a> {
-    /// A page of jobs. It may be short, or empty, while there is still a `next`.
+    /// A page of jobs. It may be short or empty although there is a `next`.
     pub jobs: Vec<Job<'a>>,
     /// Pass it as `cursor`, with the same filters, for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

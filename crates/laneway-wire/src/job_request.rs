@@ -1,7 +1,8 @@
-//! What a client sends to submit a job.
+//! The request that submits a job.
 //!
-//! The types borrow from the body they were read from, and a payload is kept as the bytes the client sent. Where a field
-//! takes two shapes (a text or an object) it is read by hand, because the derived way would hide which field was wrong.
+//! The types borrow from the body that they are read from, and a payload keeps the bytes that the client sent. A
+//! field with two forms (a string or an object) has a hand-written `Deserialize`, because the derived one would hide
+//! which field was wrong.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,38 +17,38 @@ use utoipa::ToSchema;
 use crate::object;
 use crate::worker::WorkerConstraints;
 
-/// A job to run. Only `kind` is required.
+/// A job to submit. Only `kind` is required.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobRequest<'a> {
-    /// What sort of work it is; selects the handler and the defaults.
+    /// The type of the job. It selects the handler and the defaults.
     #[serde(borrow)]
     pub kind: Cow<'a, str>,
-    /// What the handler gets: any JSON, kept byte for byte. Absent means `null`.
+    /// The input of the handler: any JSON, stored byte for byte. Absent means `null`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<&'a RawValue>,
-    /// The party whose fair share and limits the job counts against. Defaults to `default`.
+    /// The agent whose fair share and limits the job counts against. Defaults to `default`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Cow<'a, str>>,
-    /// The pool it runs in. Defaults to `main`; an unknown lane is rejected.
+    /// The lane that it runs in. Defaults to `main`. The server rejects an unknown lane.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Cow<'a, str>>,
-    /// Jobs of one session run in order: a name, or an object with `key` and what the job asks of the session.
+    /// Jobs of one session start in order. A name, or an object with `key` and settings.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionRequest<'a>>,
-    /// Lower runs sooner: an integer, or one of `urgent` (-20), `high` (-10), `normal` (0), `low` (10), `background`
-    /// (20) in any case. Defaults to 0.
+    /// A lower number runs sooner: an integer, or one of `urgent` (-20), `high` (-10), `normal` (0), `low` (10),
+    /// `background` (20), in any case. Defaults to 0.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority<'a>>,
-    /// Named resources it needs while it runs, such as `{"profile": "p1"}`; at most 8.
+    /// The named resources that it holds while it runs, such as `{"profile": "p1"}`; at most 8.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<KeyMap<'a>>,
-    /// Not started before this time (RFC 3339).
+    /// The job does not start before this time (RFC 3339).
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T08:00:00Z")]
     pub not_before: Option<Cow<'a, str>>,
-    /// Neither started nor running after this time (RFC 3339).
+    /// The job neither starts nor runs after this time (RFC 3339).
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T09:00:00Z")]
     pub deadline: Option<Cow<'a, str>>,
@@ -59,45 +60,45 @@ pub struct JobRequest<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30s")]
     pub timeout: Option<Cow<'a, str>>,
-    /// What happens when an attempt fails or is lost.
+    /// The retry policy.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub retry: Option<RetryRequest<'a>>,
-    /// The client's own name for this request: sent again, it returns the first job. The header `Idempotency-Key` says
-    /// the same.
+    /// The client's own name for this request. A second request with the same key returns the first job. The header
+    /// `Idempotency-Key` has the same meaning.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Cow<'a, str>>,
     /// Free labels, at most 16.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Cow<'a, str>>>,
-    /// Who is told when the job has ended: an http or https URL that gets a POST of the job.
+    /// The http or https URL that receives a POST with the job when it has ended.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "https://hooks.example/done")]
     pub callback: Option<Cow<'a, str>>,
-    /// Units of the machine that it holds while it runs, 0 to 100. Defaults to 0; a job that an idle machine could not hold
-    /// is rejected.
+    /// The units of the machine that it holds while it runs, 0 to 100. Defaults to 0. The server rejects a job that
+    /// costs more than an idle machine has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<u32>,
-    /// The least quiet state of the machine in which it starts: `quiet`, `normal` or `busy`. Defaults to any.
+    /// The least quiet state of the machine in which it may start: `quiet`, `normal` or `busy`. Defaults to any.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "quiet")]
     pub quiet: Option<Cow<'a, str>>,
-    /// The only hours in which it starts, by UTC or by the clock of a time zone.
+    /// The only hours in which it may start, in UTC or in a time zone.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "22:00-06:00 Europe/Berlin")]
     pub hours: Option<Cow<'a, str>>,
-    /// How long it will probably run; tells when its deadline is near.
+    /// How long it will probably run. The server uses it to decide when the deadline is near.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2m")]
     pub expected_duration: Option<Cow<'a, str>>,
-    /// True: it is given only to a worker that holds nothing else. For lanes whose workers ask.
+    /// True: only a worker without another lease gets it. For lanes of pull workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<bool>,
-    /// What it wants of the worker that runs it.
+    /// The placement constraints: what it requires of its worker.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub worker: Option<WorkerConstraints<'a>>,
 }
 
-/// A session: its name, or its name with what this job asks of it.
+/// A session: its name, or an object with its name and settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum SessionRequest<'a> {
@@ -107,87 +108,89 @@ pub enum SessionRequest<'a> {
     Object(SessionObject<'a>),
 }
 
-/// A session with what this job asks of it. Nothing is sticky: the next job asks for itself.
+/// A session and the settings of this job. They apply to this job only.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionObject<'a> {
     /// The session's name.
     #[serde(borrow)]
     pub key: Cow<'a, str>,
-    /// True: what this leaves out is as the server's `[chat]` says (10 may wait, the oldest gives way, 800 ms of debounce).
-    /// Defaults to false.
+    /// True: the fields that are absent here take the server's `[chat]` defaults (at most 10 wait, the oldest is
+    /// dropped, 800 ms of debounce). Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat: Option<bool>,
-    /// What the job does to those before it: `queue` and `followup` (it goes behind them) or `interrupt` (it ends them).
-    /// Defaults to `queue`.
+    /// The effect on earlier jobs of the session: `queue` and `followup` (this job waits behind them) or `interrupt`
+    /// (this job cancels them). Defaults to `queue`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "interrupt")]
     pub mode: Option<Cow<'a, str>>,
-    /// Most jobs of the session that may wait when this one comes. Defaults to any number.
+    /// How many jobs of the session may wait when this one arrives. Defaults to no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u32>,
-    /// Who gives way when `cap` is reached: `old` (the oldest that waits ends as dropped) or `new` (this job is rejected).
+    /// What happens when `cap` is reached: `old` (the oldest waiting job is dropped) or `new` (this job is rejected).
     /// Defaults to `old`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "new")]
     pub drop: Option<Cow<'a, str>>,
-    /// Jobs that come within this time of one another run as one. Defaults to none; `"0s"` joins a burst and ends it.
+    /// Jobs that arrive within this time of one another run as one. Defaults to none. `"0s"` joins a debounce batch
+    /// and closes it.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "800ms")]
     pub debounce: Option<Cow<'a, str>>,
-    /// The longest time that later jobs may put off the start of the first. Defaults to ten times `debounce`.
+    /// The longest time by which later jobs may delay the first one. Defaults to ten times `debounce`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "8s")]
     pub debounce_max: Option<Cow<'a, str>>,
-    /// How many jobs of the session may run at once while this job is the next one. Defaults to 1.
+    /// How many jobs of the session may run at once while this job is first in its queue. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
-    /// When its sender sent it (RFC 3339). Earlier than the session's last stop of everything: it is rejected as stale.
+    /// When the sender sent it (RFC 3339). The server rejects the job as stale when this is before the session's
+    /// cutoff.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T08:00:00Z")]
     pub sent_at: Option<Cow<'a, str>>,
 }
 
-/// A priority: a number, or the name of one.
+/// A priority: a number or a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Priority<'a> {
-    /// Lower runs sooner.
+    /// A lower number runs sooner.
     Number(i32),
     /// `urgent`, `high`, `normal`, `low` or `background`, in any case.
     Name(Cow<'a, str>),
 }
 
-/// Named resources in the order they were written, repeated names included (the server rejects those).
+/// The named resources in the order of the request. Repeated names are kept, so that the server can reject them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyMap<'a>(pub Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
-/// What happens when an attempt fails or is lost. What is absent is taken from the kind, then from the server.
+/// The retry policy. An absent field takes the default of the kind, then of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryRequest<'a> {
-    /// How many failed attempts are followed by another one. 0 means never.
+    /// How many failed attempts are retried. 0 means none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries_max: Option<u32>,
-    /// How many lost attempts are followed by another one. 0 means that a lost attempt ends the job.
+    /// How many lost attempts are retried. 0 means that a lost attempt ends the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub losses_max: Option<u32>,
-    /// How long to wait before the next attempt: the name of a preset (`standard`, `cron`) or an object.
+    /// The wait before the next attempt: the name of a preset (`standard`, `cron`) or an object.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<BackoffRequest<'a>>,
 }
 
-/// How long to wait before the next attempt.
+/// The wait before the next attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum BackoffRequest<'a> {
     /// `standard`: min(1 s × 2ⁿ + up to 1 s, 60 s). `cron`: min(2 s × 2ⁿ, 30 s) ± 25 %.
     Preset(Cow<'a, str>),
-    /// In figures.
+    /// The parameters of the wait.
     Spec(BackoffSpec<'a>),
 }
 
-/// A growing wait: `min(base × factor^n, max)`, spread by `jitter`.
+/// A wait that grows: `min(base × factor^n, max)`, with `jitter`.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackoffSpec<'a> {
@@ -195,19 +198,19 @@ pub struct BackoffSpec<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1s")]
     pub base: Option<Cow<'a, str>>,
-    /// What each further wait is multiplied by. Defaults to 2; 1 means a constant wait.
+    /// The factor between one wait and the next. Defaults to 2. 1 means a constant wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<u32>,
-    /// No wait is longer. Defaults to `"60s"`.
+    /// The longest wait. Defaults to `"60s"`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "60s")]
     pub max: Option<Cow<'a, str>>,
-    /// How waits are spread. Defaults to none.
+    /// The random part of the wait. Defaults to none.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub jitter: Option<JitterRequest<'a>>,
 }
 
-/// How waits are spread; at most one of the two.
+/// The random part of a wait. Use one of the two fields.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterRequest<'a> {
@@ -215,7 +218,7 @@ pub struct JitterRequest<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1s")]
     pub add: Option<Cow<'a, str>>,
-    /// Up to this many percent more or less (0 to 100).
+    /// Adds or subtracts up to this many percent (0 to 100).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<u8>,
 }
@@ -315,7 +318,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for KeyMap<'a> {
     }
 }
 
-/// A text that borrows where it can; `Cow` alone never does inside a map.
+/// A string that borrows where it can. `Cow` alone never borrows inside a map.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -5,41 +5,42 @@ use utoipa::ToSchema;
 
 use crate::Counts;
 
-/// A lane with its limits and its figures of now. A token that is bound to a tenant sees that tenant's figures only.
+/// A lane with its limits and statistics. A token that is bound to a tenant sees the statistics of that tenant only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
     /// Its name.
     pub name: String,
-    /// True: nothing starts in it.
+    /// True: no job starts in it.
     pub paused: bool,
-    /// Most jobs that may wait in it.
+    /// How many jobs may wait in it.
     pub queued_max: u32,
-    /// Most jobs of one agent that may wait in it.
+    /// How many jobs of one agent may wait in it.
     pub queued_per_agent_max: u32,
-    /// Most attempts that may be open in it.
+    /// How many attempts may be open in it.
     pub running_max: u32,
-    /// Most attempts of one agent that may be open in it.
+    /// How many attempts of one agent may be open in it.
     pub running_per_agent_max: u32,
-    /// Whose turn it is: `fair` (the agent with the fewest open attempts) or `priority` (the best job).
+    /// The order of its jobs: `fair` (the agent with the fewest open attempts goes first) or `priority` (the best job
+    /// goes first).
     pub order: String,
-    /// One level of priority is worth this much waiting time; absent: priority always goes before age.
+    /// One level of priority is worth this much waiting time. Absent: priority always goes before age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aging_step: Option<String>,
     /// How long ended jobs are kept.
     pub retention: String,
-    /// What becomes of waiting jobs when the server stops: `keep` or `cancel`.
+    /// What happens to waiting jobs when the server stops: `keep` or `cancel`.
     pub on_shutdown: String,
-    /// How its jobs get to who runs them: `push` (they are given out), `reserve` or `claim` (workers ask for them).
+    /// How its jobs get to workers: `push` (the server sends them), `reserve` or `claim` (workers request them).
     #[serde(default)]
     pub dispatch: String,
-    /// Jobs that wait now.
+    /// The number of jobs that wait.
     pub waiting: u64,
-    /// Attempts that are open now.
+    /// The number of open attempts.
     pub running: u64,
     /// The job that has waited longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<OldestJob>,
-    /// What happened in it since the server started.
+    /// Counters since the server started.
     #[serde(default)]
     pub counts: Counts,
 }
@@ -60,29 +61,29 @@ pub struct LaneList {
     pub lanes: Vec<Lane>,
 }
 
-/// What a lane shall be. What is absent stays as it is; for a new lane it takes its default.
+/// The new settings of a lane. An absent field keeps its value; in a new lane it takes its default.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LaneRequest {
-    /// True: nothing starts in it.
+    /// True: no job starts in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// Most jobs that may wait in it.
+    /// How many jobs may wait in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_max: Option<u32>,
-    /// Most jobs of one agent that may wait in it.
+    /// How many jobs of one agent may wait in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_per_agent_max: Option<u32>,
-    /// Most attempts that may be open in it.
+    /// How many attempts may be open in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_max: Option<u32>,
-    /// Most attempts of one agent that may be open in it.
+    /// How many attempts of one agent may be open in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_per_agent_max: Option<u32>,
     /// `fair` or `priority`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
-    /// One level of priority is worth this much waiting time; `"none"`: priority always goes before age.
+    /// One level of priority is worth this much waiting time. `"none"`: priority always goes before age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "60s")]
     pub aging_step: Option<String>,

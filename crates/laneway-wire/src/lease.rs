@@ -1,4 +1,4 @@
-//! Leases: what workers ask for, what they get, and what they say of it; and how much the machine can take.
+//! Leases of pull workers, and the capacity of the machine.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use utoipa::ToSchema;
 use crate::job_request::JobRequest;
 use crate::object;
 
-/// A worker asks for work: for the next job of a lane, for one job (`job`), or for a job that does not exist yet (`new`).
+/// A request for work: for the next job of a lane, for one job (`job`), or for a job that does not exist yet (`new`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest<'a> {
-    /// Who asks; every word about the lease must name the same.
+    /// The worker. Every later request about the lease must name the same worker.
     #[serde(borrow)]
     pub worker: Cow<'a, str>,
-    /// Its process, for people.
+    /// Its process id, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The lane whose next job is asked for, one whose workers ask (`dispatch` is `claim` or `reserve`).
+    /// The lane whose next job is requested. Its `dispatch` must be `claim` or `reserve`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Cow<'a, str>>,
     /// Only jobs of this agent.
@@ -28,42 +28,42 @@ pub struct LeaseRequest<'a> {
     /// Only jobs of these kinds, at most 64.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub kinds: Option<Vec<Cow<'a, str>>>,
-    /// Only jobs that cost no more units.
+    /// Only jobs that cost at most this many units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<u32>,
-    /// The one job that is asked for, by its id.
+    /// The id of the one job that is requested.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Cow<'a, str>>,
-    /// A job that is made if it can start now; else nothing is kept.
+    /// A job that the server creates if it can start now. Otherwise the server keeps nothing.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub new: Option<JobRequest<'a>>,
 }
 
-/// The answer to a worker that asked.
+/// The response to a request for work.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaseAnswer {
-    /// True: the lease is the worker's.
+    /// True: the worker got a lease.
     pub granted: bool,
     /// The lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
-    /// What the job was submitted with.
+    /// The payload of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
-    /// How long the run may take.
+    /// How long the attempt may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// When the job's deadline passes.
+    /// The deadline of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
     /// Why there is no lease: `no_capacity`, `not_quiet`, `nothing_eligible`, ….
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same in a sentence, with figures.
+    /// The reason in a sentence, with numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When asking again may help.
+    /// When a new request may succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<String>,
     /// The same in milliseconds.
@@ -74,7 +74,7 @@ pub struct LeaseAnswer {
     pub ttl_ms: Option<u64>,
 }
 
-/// A lease: the time-bound right of a worker to run an attempt.
+/// A lease: the time-limited right of a worker to run an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lease {
     /// Its id.
@@ -91,19 +91,19 @@ pub struct Lease {
     pub lane: String,
     /// The job's tenant.
     pub tenant: String,
-    /// Who holds it. Absent: the job is set aside, and nobody has taken it.
+    /// The worker that has it. Absent: the job is reserved, and no worker has claimed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The process that holds it.
+    /// The process id of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// The job's state.
     pub state: String,
-    /// Units of the machine that it holds.
+    /// The units of the machine that it holds.
     pub cost: u32,
     /// When it was opened.
     pub opened_at: String,
-    /// When it ends unless it is heard of before.
+    /// When it expires without a heartbeat.
     pub expires_at: String,
 }
 
@@ -114,108 +114,109 @@ pub struct LeaseList {
     pub leases: Vec<Lease>,
 }
 
-/// A worker says that it lives.
+/// A heartbeat for a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseBeat {
-    /// Who says so.
+    /// The worker.
     pub worker: String,
-    /// Its process.
+    /// Its process id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// What a worker that lives is told.
+/// The response to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LeaseAlive {
-    /// When it must have been heard of again.
+    /// When the lease expires without another heartbeat.
     pub expires_at: String,
-    /// How long that is from now, in milliseconds.
+    /// The milliseconds until then.
     pub ttl_ms: u64,
-    /// True: the run must stop, and say so with a release.
+    /// True: the worker must stop the attempt and release the lease.
     pub stop: bool,
 }
 
-/// A worker says how far it is. The lease does not start anew.
+/// A progress report. It does not extend the lease.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseReport {
-    /// Who says so.
+    /// The worker.
     pub worker: String,
     /// From 0 to 1.
     pub progress: f64,
-    /// For people.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A worker's run has ended.
+/// The end of an attempt.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRelease<'a> {
-    /// Who says so.
+    /// The worker.
     #[serde(borrow)]
     pub worker: Cow<'a, str>,
-    /// `succeeded`, `failed`, `canceled` (it stopped because it was told to) or `handed_back` (it can be begun again without harm).
+    /// `succeeded`, `failed`, `canceled` (stopped on request) or `handed_back` (the job is queued again and the
+    /// attempt does not count).
     #[serde(borrow)]
     pub outcome: Cow<'a, str>,
-    /// What came out of it: any JSON.
+    /// The result: any JSON.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<&'a RawValue>,
-    /// What went wrong, for `failed`.
+    /// The error, for `failed`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub error: Option<LeaseError>,
 }
 
-/// What went wrong in a worker's run.
+/// A failure of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseError {
-    /// A stable word for programs. Defaults to `failed`.
+    /// A stable code for programs. Defaults to `failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// A sentence for people.
     pub message: String,
-    /// True when trying again may help. Defaults to true.
+    /// True when a retry may help. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
 }
 
-/// Somebody takes a lease away: its job has failed.
+/// A request to revoke a lease. Its job fails.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRevoke {
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// How much the machine can take, and who holds it.
+/// The capacity of the machine, and the agents that hold it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Capacity {
-    /// How busy it counts, 0 to 10.
+    /// The busy rating, 0 to 10.
     pub busy: u8,
     /// `quiet`, `normal`, `busy` or `panic`.
     pub quiet: String,
-    /// False while there is no fresh reading of its load: then it counts as busy.
+    /// False while there is no recent reading of the load. The machine counts as busy then.
     pub fresh: bool,
-    /// Units of the whole machine.
+    /// The units of the whole machine.
     pub total: u32,
-    /// Units that jobs may hold now.
+    /// The units that jobs may hold now.
     pub usable: u32,
-    /// Units that jobs hold.
+    /// The units that jobs hold.
     pub used: u32,
-    /// Of these, units of jobs that are set aside and not yet taken.
+    /// The part of `used` that reserved jobs hold.
     pub reserved: u32,
-    /// Units that nobody holds.
+    /// The units that no job holds.
     pub free: u32,
-    /// Open leases.
+    /// The number of open leases.
     pub leases: u32,
-    /// The job that goes next among those with a cost, because it was overtaken too often.
+    /// The job that starts next among those with a cost, because it was bypassed too often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_in_line: Option<String>,
-    /// Who holds how much; of the caller's tenant.
+    /// The units by agent, for the caller's tenant.
     pub agents: Vec<AgentUnits>,
 }
 
@@ -226,6 +227,6 @@ pub struct AgentUnits {
     pub tenant: String,
     /// The agent.
     pub agent: String,
-    /// Units.
+    /// The units.
     pub units: u32,
 }

@@ -1,9 +1,9 @@
-//! The types of the HTTP API and the frames of the worker protocol, as they stand on the wire.
+//! The types of the HTTP API and the frames of the worker protocol.
 //!
-//! Servers, clients and the command line share these types, so that a field is spelled once. They hold no behaviour:
-//! what a value means, and whether it is allowed, is said where requests are turned into commands. Objects that a
-//! client sends reject unknown and repeated fields; objects that a server sends may gain fields, and readers skip what
-//! they do not know.
+//! Servers, clients and the command line share these types, so that each field is defined once. They have no behaviour:
+//! the server checks values where it converts requests to commands. Objects that a client sends reject unknown and
+//! repeated fields. Objects that a server sends may gain fields, and readers skip fields that they do not know. The one
+//! exception is [`resend`], the state machine that both sides of the worker protocol share.
 
 mod artifact;
 mod attempt;
@@ -21,6 +21,7 @@ mod lease;
 mod log;
 mod object;
 mod problem;
+pub mod resend;
 mod run;
 mod schedule;
 mod schedule_request;
@@ -69,6 +70,6 @@ pub use session::{Session, SessionList, SessionStopped, SessionUsageRequest, Ses
 pub use stats::{AgentStats, Counts, Stats};
 pub use token::{Caller, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 pub use worker::{
-    AffinityWanted, DrainRequest, PackageRequest, PackageWanted, RebindRequest, ResourceWanted, Worker,
-    WorkerCommandSent, WorkerConstraints, WorkerList, WorkerPackage,
+    AffinityConstraint, DrainRequest, PackageConstraint, PackageRequest, RebindRequest, ResourceConstraint,
+    Worker, WorkerCommandSent, WorkerConstraints, WorkerList, WorkerPackage,
 };

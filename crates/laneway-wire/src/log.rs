@@ -1,9 +1,9 @@
-//! Lines that attempts wrote.
+//! Log lines of attempts.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A line of a job's logs.
+/// A log line of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLine {
     /// 1, 2, 3, … within the job.
@@ -18,12 +18,12 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// Lines of a job's logs, oldest first.
+/// Log lines of a job, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogList {
     /// The lines.
     pub lines: Vec<LogLine>,
-    /// Pass it as `after` for the lines that follow. Absent when there are none yet.
+    /// Pass it as `after` for the next lines. Absent when there are no more yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }

@@ -1,7 +1,7 @@
-//! Reads control objects as objects only.
+//! Deserializers that accept an object only as an object.
 //!
-//! The derived way takes an array for a struct, too, field by field in the order they are declared. Nobody means that,
-//! and a new field would change what such an array says.
+//! The derived `Deserialize` of a struct also accepts an array, with the fields in the order of their declaration. No
+//! client means that, and a new field would change the meaning of such an array.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A `T` that is written as an object.
+/// A `T` that must be a JSON object.
 pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -29,7 +29,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// For fields that must be there.
+/// For required fields.
 pub(crate) fn required<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Deserialize<'de>,
@@ -38,7 +38,7 @@ where
     Object::deserialize(deserializer).map(|Object(value)| value)
 }
 
-/// For fields of a patch, where `null` says something else than nothing: it takes the default again.
+/// For fields of a patch, where `null` (the default again) differs from an absent field (no change).
 pub(crate) fn nullable<'de, T, D>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     T: Deserialize<'de>,
@@ -47,7 +47,7 @@ where
     Option::deserialize(deserializer).map(Some)
 }
 
-/// For fields that may be absent.
+/// For optional fields.
 pub(crate) fn optional<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -56,7 +56,7 @@ where
     Ok(Option::<Object<T>>::deserialize(deserializer)?.map(|Object(value)| value))
 }
 
-/// A list of at most `MAX` things. One that is longer is given up at the first thing too many, before the rest is read.
+/// A list of at most `MAX` items. The reader stops at the first item too many, before it reads the rest.
 pub struct UpTo<T, const MAX: usize>(pub Vec<T>);
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for UpTo<T, MAX> {
@@ -87,7 +87,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for UpTo<T, MA
     }
 }
 
-/// For lists of at most `MAX` things.
+/// For lists of at most `MAX` items.
 pub(crate) fn up_to<'de, T, D, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,

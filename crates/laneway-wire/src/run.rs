@@ -1,4 +1,4 @@
-//! Runs: what a client sends to submit one, and how the server shows it.
+//! Runs: the request that submits one, and the run as the server shows it.
 
 use std::borrow::Cow;
 
@@ -7,29 +7,29 @@ use utoipa::ToSchema;
 
 use crate::{Job, JobRequest, object};
 
-/// Most nodes of a run that a request may hold; `runs.nodes_max` is never above it.
+/// The largest number of nodes in a request. `runs.nodes_max` is never above it.
 pub const RUN_NODES_MAX: usize = 10_000;
 
 /// A run to submit: jobs that depend on one another. Only `nodes` is required.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest<'a> {
-    /// What people call it.
+    /// Its name, for people.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
-    /// The lane of its jobs that name none, and whose retention it is kept by. Defaults to `main`.
+    /// The lane of the jobs that name none. Its retention applies to the run. Defaults to `main`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<Cow<'a, str>>,
-    /// What a failed node means for the others: `stop` (they are canceled) or `continue` (only those that wait for it are).
-    /// Defaults to `stop`.
+    /// What happens when a node fails: `stop` (the other nodes are canceled) or `continue` (only the nodes that
+    /// depend on it are). Defaults to `stop`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "continue")]
     pub failure: Option<Cow<'a, str>>,
-    /// The client that asks, by a name of its own choice.
+    /// The name of the client, chosen by the client.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Cow<'a, str>>,
-    /// The client's own name for this request: sent again, it returns the first run. The header `Idempotency-Key` says
-    /// the same. Keys of runs and keys of jobs are apart.
+    /// The client's own name for this request. A second request with the same key returns the first run. The header
+    /// `Idempotency-Key` has the same meaning. Keys of runs and keys of jobs are separate.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Cow<'a, str>>,
     /// Free labels, at most 16.
@@ -47,72 +47,72 @@ pub struct NodeRequest<'a> {
     /// Its name, unique within the run.
     #[serde(borrow)]
     pub node: Cow<'a, str>,
-    /// Its job. Sessions and idempotency keys are not for nodes.
+    /// Its job. The job of a node has no session and no idempotency key.
     #[serde(borrow)]
     pub job: JobRequest<'a>,
-    /// Nodes that must have succeeded before it may start.
+    /// The nodes that must succeed before it starts.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Cow<'a, str>>,
-    /// Where parts of its payload come from.
+    /// The sources of parts of its payload.
     #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
     pub bindings: Vec<NodeBinding<'a>>,
-    /// Its place in a middleware chain. Every node of a chain names all of it.
+    /// Its position in a middleware chain. Every node of a chain names the whole chain.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub middleware: Option<NodeChain<'a>>,
-    /// True for a group: it runs nothing and gets no payload, and succeeds when all nodes in it have.
+    /// True for a group. It runs nothing, gets no payload, and succeeds when all nodes in it have succeeded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub group: bool,
-    /// The group that it is in. It starts when the group may, and is canceled when the group is.
+    /// The group that contains it. The node starts when the group may start, and is canceled with the group.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Cow<'a, str>>,
 }
 
-/// A node's place in a middleware chain.
+/// The position of a node in a middleware chain.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeChain<'a> {
-    /// The node that the chain is around. It starts only when the last middleware calls it.
+    /// The node that the chain wraps. It starts only when the last middleware calls it.
     pub host: Cow<'a, str>,
     /// The middlewares, the outermost first.
     pub chain: Vec<Cow<'a, str>>,
-    /// Which of them the node is, from 0; absent for the host.
+    /// The index of the node in the chain, from 0. Absent for the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
 }
 
-/// Data that goes from one node to another. Where the source is not there, nothing is written.
+/// Data that goes from one node to another. When the source does not exist, nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeBinding<'a> {
-    /// The node that it comes from; this one depends on it, itself or through others.
+    /// The node that the data comes from. This node must depend on it, directly or through others.
     #[serde(borrow)]
     pub from: Cow<'a, str>,
-    /// A JSON pointer that begins with `/results` (what the node gave back) or `/parameters` (what it got).
+    /// A JSON pointer that begins with `/results` (the node's result) or `/parameters` (its payload).
     #[serde(borrow)]
     #[schema(example = "/results/rows/0")]
     pub source: Cow<'a, str>,
-    /// A JSON pointer that begins with `/parameters`: where in this node's payload it goes.
+    /// A JSON pointer that begins with `/parameters`: the target in this node's payload.
     #[serde(borrow)]
     #[schema(example = "/parameters/row")]
     pub target: Cow<'a, str>,
 }
 
-/// A run. Fields without a value are left out.
+/// A run. Fields without a value are omitted.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Run<'a> {
     /// Its id.
     #[schema(example = "run_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80")]
     pub id: Cow<'a, str>,
-    /// `queued`, `running`, `succeeded`, `failed` or `canceled`: rolled up from its jobs.
+    /// `queued`, `running`, `succeeded`, `failed` or `canceled`, derived from its jobs.
     pub state: Cow<'a, str>,
-    /// What people call it.
+    /// Its name, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
-    /// The lane whose retention it is kept by.
+    /// The lane whose retention applies to it.
     pub lane: Cow<'a, str>,
-    /// What a failed node means for the others: `stop` or `continue`.
+    /// What happens when a node fails: `stop` or `continue`.
     pub failure: Cow<'a, str>,
-    /// The client that asked.
+    /// The name of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Cow<'a, str>>,
     /// Free labels.
@@ -125,17 +125,17 @@ pub struct Run<'a> {
     /// When its last job ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Cow<'a, str>>,
-    /// Who submitted it: a token's id, or `open` where the server asks for no token.
+    /// The caller that submitted it: a token's id, or `open` on a server without tokens.
     pub submitted_by: Cow<'a, str>,
-    /// How many nodes it has.
+    /// The number of its nodes.
     pub node_count: usize,
-    /// The failure that came first. Not in lists.
+    /// The first failure. Not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
     /// Its nodes with their jobs. Not in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<RunNode<'a>>,
-    /// True when this answer names a run that an equal request made earlier. Only in answers to a submit.
+    /// True when an equal earlier request created this run. Only in responses to a submit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existing: bool,
 }
@@ -145,19 +145,19 @@ pub struct Run<'a> {
 pub struct RunNode<'a> {
     /// Its name.
     pub node: Cow<'a, str>,
-    /// Nodes that must have succeeded before it may start.
+    /// The nodes that must succeed before it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Cow<'a, str>>,
-    /// Its place in a middleware chain.
+    /// Its position in a middleware chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middleware: Option<NodeChain<'a>>,
     /// True for a group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub group: bool,
-    /// The group that it is in.
+    /// The group that contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Cow<'a, str>>,
-    /// Which attempt of the run its open attempt is: 1, 2, 3, … over all nodes. Absent while none is open.
+    /// The number of its open attempt within the run: 1, 2, 3, … over all nodes. Absent while none is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_seq: Option<u64>,
     /// Its job, with result or error once it has ended.
@@ -169,7 +169,7 @@ pub struct RunNode<'a> {
 pub struct RunError {
     /// The node that failed first.
     pub node: String,
-    /// Why, in a word for programs: the code of its failure, or the reason of its end.
+    /// A code for programs: the code of the failure, or the reason of the job's end.
     pub code: String,
     /// A sentence for people.
     pub message: String,
@@ -178,7 +178,7 @@ pub struct RunError {
 /// Runs, newest first.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunList<'a> {
-    /// A page of runs. It may be short, or empty, while there is still a `next`.
+    /// A page of runs. It may be short or empty although there is a `next`.
     pub runs: Vec<Run<'a>>,
     /// Pass it as `cursor`, with the same filters, for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Schedules and their runs, as a server shows them.
+//! Schedules and their firings, as the server shows them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::{CatchUpRequest, JobRequest};
 
-/// A schedule: makes jobs at a time, in an interval, or by a cron expression.
+/// A schedule: it creates jobs at a time, in an interval, or by a cron expression.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Schedule {
     /// Its id.
@@ -14,11 +14,11 @@ pub struct Schedule {
     pub id: String,
     /// Its name, unique within its tenant.
     pub name: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
-    /// False: no slot comes.
+    /// False: it does not fire.
     pub enabled: bool,
-    /// The expression, for one that goes by cron.
+    /// The cron expression, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "0 9 * * 1-5")]
     pub cron: Option<String>,
@@ -26,53 +26,54 @@ pub struct Schedule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "Europe/Berlin")]
     pub zone: Option<String>,
-    /// The interval, for one that comes again and again.
+    /// The interval, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30m")]
     pub every: Option<String>,
-    /// Where the grid of the interval begins.
+    /// The start of the interval's grid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
-    /// The time, for one that comes once.
+    /// The time, if it fires once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T08:00:00Z")]
     pub at: Option<String>,
-    /// What each slot makes: the same object as in `POST /v1/jobs`.
+    /// The job that each slot creates: the same object as in `POST /v1/jobs`.
     #[schema(value_type = JobRequest<'static>)]
     pub job: Box<RawValue>,
-    /// What becomes of slots that passed while the server was not there.
+    /// The policy for slots that passed while the server was down.
     pub catch_up: CatchUpRequest,
-    /// What a slot does that finds an earlier run still going: `skip`, `allow`, `queue` or `cancel_running`.
+    /// The policy for a slot that comes while an earlier firing is active: `skip`, `allow`, `queue` or
+    /// `cancel_running`.
     pub overlap: String,
-    /// Jobs start up to this much after their slot.
+    /// Jobs start up to this much after their slot, at random.
     pub jitter: String,
-    /// True: it is deleted once its run has ended.
+    /// True: the server deletes it when its job has ended.
     pub delete_after_run: bool,
-    /// The next slot. Absent: none will come.
+    /// The next slot. Absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<String>,
-    /// The latest slot that came.
+    /// The latest slot that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_slot: Option<String>,
-    /// When its latest run ended.
+    /// When its latest firing ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ended_at: Option<String>,
-    /// How its latest run stands or ended: `ok`, `error`, `queued`, `running`, `canceled`, `skipped`, `interrupted` or
+    /// The status of its latest firing: `ok`, `error`, `queued`, `running`, `canceled`, `skipped`, `interrupted` or
     /// `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_status: Option<String>,
-    /// What went wrong in its latest run.
+    /// The error of its latest firing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// How many jobs it has submitted.
+    /// The number of jobs that it has submitted.
     pub firings: u64,
-    /// When it was made.
+    /// When it was created.
     pub created_at: String,
-    /// When somebody changed it last.
+    /// When it was last changed.
     pub updated_at: String,
 }
 
-/// Schedules, in the order they were made.
+/// Schedules, in the order of their creation.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleList {
     /// A page of schedules.
@@ -82,12 +83,12 @@ pub struct ScheduleList {
     pub next: Option<String>,
 }
 
-/// What became of a run by hand.
+/// The response to a manual fire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleFiredByHand {
-    /// True: there is a job.
+    /// True: the schedule created a job.
     pub fired: bool,
-    /// Why there is none: `not_due`, `already_running` or `already_queued`.
+    /// Why it created none: `not_due`, `already_running` or `already_queued`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The job.
@@ -95,72 +96,72 @@ pub struct ScheduleFiredByHand {
     pub job_id: Option<String>,
 }
 
-/// One entry of the run log: a run that ended, or a slot that passed without one.
+/// One entry of the firing log: a firing that ended, or a slot that was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleFiring {
-    /// Its number; grows from entry to entry.
+    /// The number of the entry. Numbers grow.
     pub number: u64,
-    /// The schedule, which may be gone by now.
+    /// The schedule. It may have been deleted since.
     pub schedule_id: String,
-    /// The schedule's name when the job was made.
+    /// The schedule's name when it fired.
     pub name: String,
-    /// Whose it is.
+    /// The tenant.
     pub tenant: String,
     /// The agent of the job.
     pub agent: String,
-    /// The job. Absent: the slot passed without one.
+    /// The job. Absent when the slot was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
-    /// The slot; for a run by hand, when it was asked for.
+    /// The slot. For a manual fire, the time of the request.
     pub slot: String,
     /// How it ended: `ok`, `error`, `canceled`, `skipped`, `interrupted` or `timeout`.
     pub status: String,
-    /// What a run that ended well gave back, as text, cut at 16 KiB.
+    /// The result of a firing that succeeded, as text, truncated to 16 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What went wrong, or why the slot passed.
+    /// The error, or why the slot was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Attempts opened.
+    /// The number of attempts.
     pub attempts: u32,
-    /// From its first start to its end, in milliseconds.
+    /// The time from the first start to the end, in milliseconds.
     pub duration_ms: u64,
-    /// Tokens read, where the runner says so.
+    /// The number of input tokens, if the handler reported it.
     pub input_tokens: u64,
-    /// Tokens written, where the runner says so.
+    /// The number of output tokens, if the handler reported it.
     pub output_tokens: u64,
-    /// When its first attempt started, or when it was decided that none would.
+    /// When the first attempt started, or when the slot was skipped.
     pub ran_at: String,
     /// When it ended.
     pub ended_at: String,
 }
 
-/// Entries of the run log, newest first.
+/// Entries of the firing log, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScheduleFiringList {
     /// A page of entries.
     pub firings: Vec<ScheduleFiring>,
-    /// How many entries there are in all.
+    /// The number of all entries.
     pub total: u64,
     /// Pass it as `cursor` for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// The next runs of a timing.
+/// The next firings of a timing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SchedulePreview {
-    /// The time zone that local times are in.
+    /// The time zone of the local times.
     pub zone: String,
-    /// The runs, soonest first.
+    /// The firings, soonest first.
     pub firings: Vec<PreviewedFiring>,
 }
 
-/// One run that would come.
+/// One future firing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PreviewedFiring {
-    /// When, in UTC.
+    /// The time, in UTC.
     pub at: String,
-    /// When, on a clock of the time zone.
+    /// The time, in the time zone.
     pub local: String,
 }

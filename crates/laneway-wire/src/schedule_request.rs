@@ -1,4 +1,4 @@
-//! What a client sends to make, change, run or try out a schedule.
+//! The requests that create, change, fire or preview a schedule.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,137 +11,137 @@ use utoipa::ToSchema;
 
 use crate::{JobRequest, object};
 
-/// A schedule to make: a name, a job, and one of `cron`, `every` and `at`.
+/// A schedule to create: a name, a job, and one of `cron`, `every` and `at`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleRequest<'a> {
     /// Its name, unique within its tenant.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
-    /// By a cron expression: five fields, or six with the second first, or a name such as `@daily`.
+    /// A cron expression: five fields, six fields with seconds first, or a name such as `@daily`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "0 9 * * 1-5")]
     pub cron: Option<Cow<'a, str>>,
-    /// The IANA time zone whose clock the expression goes by. Defaults to `schedules.zone` of the configuration.
+    /// The IANA time zone of the expression. Defaults to `schedules.zone` of the configuration.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "Europe/Berlin")]
     pub zone: Option<Cow<'a, str>>,
-    /// Again and again, in this interval.
+    /// An interval.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30m")]
     pub every: Option<Cow<'a, str>>,
-    /// Where the grid of the interval begins (RFC 3339). Defaults to now.
+    /// The start of the interval's grid (RFC 3339). Defaults to now.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T00:00:00Z")]
     pub anchor: Option<Cow<'a, str>>,
-    /// Once, at this time (RFC 3339).
+    /// A single time (RFC 3339).
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T08:00:00Z")]
     pub at: Option<Cow<'a, str>>,
-    /// What each slot makes: the same object as in `POST /v1/jobs`, without times and idempotency key. Its lane defaults
-    /// to `cron`, its timeout and retries to those of `[schedules]`.
+    /// The job that each slot creates: the same object as in `POST /v1/jobs`, without times and idempotency key. Its
+    /// lane defaults to `cron`, its timeout and retries to those of `[schedules]`.
     #[serde(borrow, deserialize_with = "object::required")]
     pub job: JobRequest<'a>,
-    /// False: no slot comes until it is resumed. Defaults to true.
+    /// False: it does not fire until it is enabled. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// What becomes of slots that passed while the server was not there: `"skip"`, `"latest"`, or `{"all": 100}`.
-    /// Defaults to `"skip"`.
+    /// The policy for slots that passed while the server was down: `"skip"`, `"latest"`, or `{"all": 100}`. Defaults
+    /// to `"skip"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<CatchUpRequest>,
-    /// What a slot does that finds an earlier run still going: `skip`, `allow`, `queue` or `cancel_running`. Defaults to
-    /// `skip`.
+    /// The policy for a slot that comes while an earlier firing is active: `skip`, `allow`, `queue` or
+    /// `cancel_running`. Defaults to `skip`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Cow<'a, str>>,
-    /// Jobs start up to this much after their slot, each slot by an amount of its own. Defaults to none.
+    /// Jobs start up to this much after their slot, at random for each slot. Defaults to none.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30s")]
     pub jitter: Option<Cow<'a, str>>,
-    /// True: it is deleted once its run has ended. Defaults to true with `at`, else to false.
+    /// True: the server deletes it when its job has ended. Defaults to true with `at`, otherwise to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_after_run: Option<bool>,
 }
 
-/// What is to be changed of a schedule: a merge patch of the object that made it. What is absent stays, `null` takes the
-/// default again. One of `cron`, `every` and `at` replaces the timing; `job` is merged field by field, and its payload is
-/// replaced as a whole.
+/// The changes to a schedule: a merge patch of the object that created it. An absent field keeps its value, `null`
+/// restores the default. One of `cron`, `every` and `at` replaces the timing. `job` is merged field by field, and its
+/// payload is replaced as a whole.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulePatchRequest<'a> {
     /// A new name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// From now on by this expression.
+    /// The new cron expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// A new time zone for the expression.
+    /// The new time zone of the expression.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::nullable")]
     #[schema(value_type = Option<String>)]
     pub zone: Option<Option<String>>,
-    /// From now on in this interval.
+    /// The new interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<String>,
-    /// Where the grid of the interval begins (RFC 3339).
+    /// The start of the interval's grid (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::nullable")]
     #[schema(value_type = Option<String>)]
     pub anchor: Option<Option<String>>,
-    /// Once, at this time.
+    /// The new single time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Fields of the job.
+    /// The changed fields of the job.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub job: Option<&'a RawValue>,
-    /// On or off.
+    /// Whether it fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// A new policy for missed slots.
+    /// The new policy for missed slots.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::nullable")]
     #[schema(value_type = Option<CatchUpRequest>)]
     pub catch_up: Option<Option<CatchUpRequest>>,
-    /// A new policy for slots that meet a run.
+    /// The new policy for slots that come while a firing is active.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::nullable")]
     #[schema(value_type = Option<String>)]
     pub overlap: Option<Option<String>>,
-    /// A new jitter.
+    /// The new jitter.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::nullable")]
     #[schema(value_type = Option<String>)]
     pub jitter: Option<Option<String>>,
-    /// Deleted after its run, or not.
+    /// Whether the server deletes it when its job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::nullable")]
     #[schema(value_type = Option<bool>)]
     pub delete_after_run: Option<Option<bool>>,
 }
 
-/// What becomes of slots that passed while the server was not there.
+/// The policy for slots that passed while the server was down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum CatchUpRequest {
-    /// `skip`: none runs. `latest`: the newest runs. `all`: each runs, as far as 100 of them are behind.
+    /// `skip`: no missed slot fires. `latest`: the newest one fires. `all`: each fires, at most the newest 100.
     Name(String),
-    /// Each runs, oldest first, up to a number.
+    /// Missed slots fire, oldest first, up to a number.
     Object(CatchUpObject),
 }
 
-/// Each missed slot runs, oldest first; where there are more, the newest so many.
+/// Missed slots fire, oldest first. If there are more than the number, only the newest ones fire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CatchUpObject {
-    /// How many at most, 1 to 10000.
+    /// The largest number of slots, 1 to 10000.
     pub all: u32,
 }
 
-/// How a run by hand is asked for.
+/// A manual fire.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FireScheduleRequest {
-    /// `force`: now, whatever the timing says. `due`: only if a slot has come that was not looked at yet. Defaults to
-    /// `force`.
+    /// `force`: fire now, whatever the timing. `due`: fire only if a slot has passed that was not processed yet.
+    /// Defaults to `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
 }
 
-/// A timing to try out: one of `cron`, `every` and `at`.
+/// A timing to preview: one of `cron`, `every` and `at`.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PreviewRequest {
@@ -149,7 +149,7 @@ pub struct PreviewRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "0 9 * * 1-5")]
     pub cron: Option<String>,
-    /// The IANA time zone of the expression, and of the local times in the answer.
+    /// The IANA time zone of the expression and of the local times in the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "Europe/Berlin")]
     pub zone: Option<String>,
@@ -157,16 +157,16 @@ pub struct PreviewRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "30m")]
     pub every: Option<String>,
-    /// Where the grid of the interval begins (RFC 3339). Defaults to `from`.
+    /// The start of the interval's grid (RFC 3339). Defaults to `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
     /// A time (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Runs after this time (RFC 3339). Defaults to now.
+    /// Firings after this time (RFC 3339). Defaults to now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// How many runs, 1 to 100. Defaults to 5.
+    /// The number of firings, 1 to 100. Defaults to 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
 }

@@ -1,43 +1,43 @@
-//! What the server says about itself.
+//! The state of the server.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where things are: the answer to `GET /`.
+/// The response to `GET /`: the paths of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Index {
     /// `laneway`.
     pub name: String,
     /// The server's version.
     pub version: String,
-    /// What is where: a word, and the path.
+    /// The paths, by name.
     pub links: BTreeMap<String, String>,
 }
 
-/// Whether the server takes work.
+/// Whether the server admits jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Readiness {
     /// `ready`, `draining` or `storage_low`.
     pub status: String,
 }
 
-/// Whether the server is drained, and what is left to do.
+/// Whether the server is drained, and how many jobs are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Drain {
-    /// True: new jobs are rejected.
+    /// True: the server rejects new jobs.
     pub draining: bool,
-    /// Jobs that wait.
+    /// The number of jobs that wait.
     pub waiting: u64,
-    /// Jobs that run, those that are to stop and have not included.
+    /// The number of running jobs, with those that were canceled and still run.
     pub running: u64,
 }
 
-/// How the server is.
+/// The health of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok`, or `degraded` while the server stops or storage runs low.
+    /// `ok`, or `degraded` while the server stops or storage is low.
     pub status: String,
     /// Why it is degraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,22 +46,22 @@ pub struct Health {
     pub version: String,
     /// Seconds since the server started.
     pub uptime_seconds: u64,
-    /// How full it is; absent for callers who may not see the figures of the whole server.
+    /// The load of the server. Absent for callers that may not see statistics of the whole server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<HealthQueue>,
-    /// `ok` while the store answers.
+    /// `ok` while the store works.
     pub db: String,
-    /// The server's clock.
+    /// The time of the server.
     pub timestamp: String,
 }
 
-/// How full the server is.
+/// The load of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HealthQueue {
-    /// Jobs that wait.
+    /// The number of jobs that wait.
     pub queued: u64,
-    /// Attempts that are open.
+    /// The number of open attempts.
     pub running: u64,
-    /// Most attempts at once.
+    /// The limit of open attempts.
     pub max_concurrent: u32,
 }

@@ -1,33 +1,33 @@
-//! Sessions: jobs that belong together, as they stand now.
+//! Sessions: jobs that start in order.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A session as it stands now.
+/// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     /// Its name.
     pub key: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
-    /// Its jobs that run.
+    /// The number of its running jobs.
     pub running: u32,
-    /// Runs of canceled jobs that were told to stop and have not ended: they hold the session all the same.
+    /// Attempts of canceled jobs that still run. They count against the session's limit.
     pub stopping: u32,
-    /// Its jobs that wait; a burst that gathers is one.
+    /// The number of its waiting jobs. An open debounce batch counts as one.
     pub waiting: u32,
-    /// Jobs in the burst that gathers; 0: none gathers.
+    /// The number of jobs in the open debounce batch. 0 when none is open.
     pub buffered: u32,
-    /// How many of its jobs may run at once while the next one is the next. Absent: none waits.
+    /// How many of its jobs may run at once while its first waiting job waits. Absent when none waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
     /// True while its jobs run one by one because its context is full.
     pub throttled: bool,
-    /// Tokens of its context that are used, as last reported.
+    /// The used tokens of its context, as last reported.
     pub tokens: u64,
-    /// Tokens that its context holds, as last reported; 0: not known.
+    /// The size of its context in tokens, as last reported. 0 when it is not known.
     pub window: u64,
-    /// When everything of it was last stopped: what was sent before is stale.
+    /// The cutoff: when the whole session was last stopped. Jobs that were sent before it are stale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<String>,
     /// How often it was reset.
@@ -35,7 +35,7 @@ pub struct Session {
     /// The job that has run longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_running: Option<String>,
-    /// The lane of that job, or of the one that goes next.
+    /// The lane of that job, or of the job that starts next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
 }
@@ -50,31 +50,31 @@ pub struct SessionList {
     pub next: Option<String>,
 }
 
-/// Which jobs of a session a stop ended. All counts are 0 when there was none.
+/// The jobs that a stop of a session ended. All counts are 0 when there were none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionStopped {
     /// The session.
     pub key: String,
-    /// Jobs that ran and are told to stop, those that ran longest first; at most 100.
+    /// Running jobs that must stop, longest-running first; at most 100.
     pub running: Vec<String>,
-    /// Jobs that waited, in their order; at most 100.
+    /// Waiting jobs, in their order; at most 100.
     pub waiting: Vec<String>,
-    /// How many ran.
+    /// The number of running jobs.
     pub running_count: u32,
-    /// How many waited.
+    /// The number of waiting jobs.
     pub waiting_count: u32,
-    /// How often the session was reset so far.
+    /// How often the session was reset.
     pub generation: u64,
 }
 
-/// What a reset of many sessions ended.
+/// The jobs that a reset of many sessions ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionsReset {
-    /// Sessions that were reset: those that had jobs.
+    /// The number of sessions that were reset: those with jobs.
     pub sessions: u64,
-    /// Jobs that ran and are to stop.
+    /// The number of running jobs that must stop.
     pub running: u64,
-    /// Jobs that waited.
+    /// The number of waiting jobs.
     pub waiting: u64,
 }
 
@@ -82,8 +82,8 @@ pub struct SessionsReset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionUsageRequest {
-    /// Tokens used.
+    /// The used tokens.
     pub tokens: u64,
-    /// Tokens that the context holds; 0: not known.
+    /// The size of the context in tokens. 0 when it is not known.
     pub window: u64,
 }

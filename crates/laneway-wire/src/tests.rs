@@ -1,4 +1,4 @@
-//! What the types read and reject.
+//! The types accept and reject the right input.
 
 use std::borrow::Cow;
 
@@ -33,8 +33,8 @@ fn keeps_repeated_keys_for_the_server_to_reject() {
 }
 
 #[test]
-fn rejects_what_no_control_object_may_hold() {
-    for (body, says) in [
+fn control_objects_reject_bad_fields() {
+    for (body, expected) in [
         (r#"{"kind":"k","kind":"l"}"#, "duplicate field `kind`"),
         (r#"{"kind":"k","knd":1}"#, "unknown field `knd`"),
         (r#"{"payload":1}"#, "missing field `kind`"),
@@ -57,7 +57,7 @@ fn rejects_what_no_control_object_may_hold() {
         (r#"{"kind":"k","retry":{"retries_max":-1}}"#, "invalid value: integer `-1`"),
     ] {
         let error = from_str::<JobRequest<'_>>(body).unwrap_err().to_string();
-        assert!(error.contains(says), "{body}: {error}");
+        assert!(error.contains(expected), "{body}: {error}");
     }
 }
 
@@ -90,7 +90,7 @@ fn reads_both_shapes_of_catch_up() {
 }
 
 #[test]
-fn a_patch_tells_null_from_nothing() {
+fn a_patch_distinguishes_null_from_absent() {
     let patch: SchedulePatchRequest<'_> = from_str(r#"{"zone":null,"jitter":"5s"}"#).unwrap();
     assert_eq!((patch.zone, patch.jitter, patch.overlap), (Some(None), Some(Some("5s".to_owned())), None));
     let again: SchedulePatchRequest<'_> = from_str(r#"{"zone":null}"#).unwrap();

@@ -1,11 +1,11 @@
-//! Tokens: who may call, as whom, and for what.
+//! Tokens: the credentials of callers.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A token to make.
+/// A token to create.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
@@ -14,21 +14,21 @@ pub struct TokenRequest {
     /// The tenant it is bound to, or `*` for the whole server. Defaults to the caller's tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What it is for, in its owner's words; at most 200 bytes.
+    /// Its purpose; at most 200 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// How long it lives, such as `"90d"`. Absent: until it is revoked.
+    /// How long it is valid, such as `"90d"`. Absent: until it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "90d")]
     pub expires_in: Option<String>,
-    /// A secret that its owner has already: 16 to 512 printable ASCII characters without spaces, random ones. Absent: the
-    /// server draws one.
+    /// A secret that the owner already has: 16 to 512 random printable ASCII characters without spaces. Absent: the
+    /// server generates one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }
 
 impl fmt::Debug for TokenRequest {
-    /// Leaves the secret out.
+    /// Omits the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenRequest")
             .field("role", &self.role)
@@ -37,15 +37,15 @@ impl fmt::Debug for TokenRequest {
     }
 }
 
-/// How a token is replaced.
+/// The settings of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateTokenRequest {
-    /// How long the old token still works, such as `"1h"`. Absent: it is revoked at once.
+    /// How long the old token stays valid, such as `"1h"`. Absent: it is revoked at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1h")]
     pub grace: Option<String>,
-    /// How long the new token lives. Absent: as long as the old one was made to live.
+    /// How long the new token is valid. Absent: as long as the old one was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "90d")]
     pub expires_in: Option<String>,
@@ -54,20 +54,20 @@ pub struct RotateTokenRequest {
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Its public part; what audit entries name.
+    /// Its public part. Audit entries name it.
     pub id: String,
     /// The tenant it is bound to; `*` for the whole server.
     pub tenant: String,
-    /// What it may do.
+    /// Its role.
     pub role: String,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// `active`, `expired` or `revoked`.
     pub state: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: String,
-    /// When it ends by itself.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// When it was revoked.
@@ -75,10 +75,11 @@ pub struct Token {
     pub revoked_at: Option<String>,
 }
 
-/// A new token with its secret, which is shown this once.
+/// A new token with its secret. The secret is shown only once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenSecret {
-    /// What to send as `Authorization: Bearer …`. The server keeps a digest only. Absent when the call brought the secret.
+    /// Send it as `Authorization: Bearer …`. The server stores only a digest. Absent when the request contained the
+    /// secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
     /// The token.
@@ -89,7 +90,7 @@ pub struct TokenSecret {
 }
 
 impl fmt::Debug for TokenSecret {
-    /// Leaves the secret out: it has no place in a log.
+    /// Omits the secret, so that it does not get into a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenSecret").field("token", &self.token).finish_non_exhaustive()
     }
@@ -102,12 +103,12 @@ pub struct TokenList {
     pub tokens: Vec<Token>,
 }
 
-/// Who the server takes the caller for.
+/// The caller, as the server authenticated it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Caller {
     /// A token's id, `cert:…` for a client certificate, or `open`.
     pub actor: String,
-    /// What the caller may do.
+    /// The role of the caller.
     pub role: String,
     /// The tenant it is bound to; `*` for the whole server.
     pub tenant: String,

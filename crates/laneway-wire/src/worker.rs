@@ -1,4 +1,4 @@
-//! Workers that are told what to run: as they stand now, what may be asked of them, and what jobs want of them.
+//! Push workers, commands for them, and the placement constraints of jobs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A worker as it stands now.
+/// A worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Worker {
     /// Its name, unique within its tenant.
     pub id: String,
-    /// Whose jobs it runs.
+    /// The tenant whose jobs it runs.
     pub tenant: String,
     /// `ready`, `late`, `degraded`, `unhealthy`, `draining`, `lost` or `away`.
     pub state: String,
@@ -19,48 +19,48 @@ pub struct Worker {
     pub version: String,
     /// The machine it runs on.
     pub hostname: String,
-    /// Most tasks at once.
+    /// How many tasks it runs at once.
     pub max_parallel: u32,
-    /// Tasks that it holds.
+    /// The number of its tasks.
     pub running: u32,
-    /// The kinds it runs without a package.
+    /// The kinds that it runs without a package.
     pub kinds: Vec<String>,
-    /// Most tasks of a kind at once, for some kinds.
+    /// How many tasks of a kind it runs at once, for kinds with a limit.
     pub kind_limits: BTreeMap<String, u32>,
-    /// The packages that stand installed.
+    /// The installed packages.
     pub packages: Vec<WorkerPackage>,
-    /// What it can do besides.
+    /// Its features.
     pub features: Vec<String>,
-    /// What it runs things with.
+    /// Its runtimes.
     pub runtimes: Vec<String>,
-    /// Labels that its operator gave it.
+    /// The labels that its operator set.
     pub labels: BTreeMap<String, String>,
-    /// The lanes whose jobs it gets; empty: every one's.
+    /// The lanes that it serves. Empty: every lane.
     #[serde(default)]
     pub lanes: Vec<String>,
-    /// True: somebody said which lanes it serves, and what it registers with does not count.
+    /// True: an operator set which lanes it serves, and its registration does not count.
     #[serde(default)]
     pub rebound: bool,
-    /// When it connected; for one that is away, when it last did.
+    /// When it connected. For a worker that is away: when it last connected.
     pub connected_at: String,
-    /// How long nothing was heard of it, in milliseconds.
+    /// The milliseconds since its last frame.
     pub silent_ms: u64,
-    /// How often it gives a sign of life, in milliseconds.
+    /// The interval of its heartbeats, in milliseconds.
     pub heartbeat_ms: u64,
-    /// True: somebody wants it to take nothing new.
+    /// True: an operator drains it, and it gets no new tasks.
     pub drained: bool,
     /// True: its memory or its disk is too full.
     pub too_full: bool,
-    /// Memory in use, in percent, as it says.
+    /// The used memory in percent, as it reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mem_pct: Option<f64>,
-    /// Disk in use, in percent, as it says.
+    /// The used disk in percent, as it reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_pct: Option<f64>,
-    /// Processors in use, in percent, as it says.
+    /// The used processor time in percent, as it reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_pct: Option<f64>,
-    /// How long it last took to be answered, in milliseconds.
+    /// The round trip of its last heartbeat, in milliseconds, as it reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<u64>,
 }
@@ -81,24 +81,24 @@ pub struct WorkerList {
     pub workers: Vec<Worker>,
 }
 
-/// Whether a worker is to take nothing new. An absent body means that.
+/// Whether to drain a worker. An absent body means yes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DrainRequest {
-    /// False: it takes tasks again. Defaults to true.
+    /// False: the worker gets tasks again. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<bool>,
 }
 
-/// Which lanes a worker serves from now on, whatever it registers with.
+/// The lanes that a worker serves from now on, whatever it registers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RebindRequest {
-    /// The lanes, at most 256. An empty list: every one.
+    /// The lanes, at most 256. An empty list means every lane.
     pub lanes: Vec<String>,
 }
 
-/// What is to be done with a package on a worker.
+/// An operation on a package of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PackageRequest {
@@ -106,10 +106,10 @@ pub struct PackageRequest {
     pub operation: String,
     /// The package.
     pub name: String,
-    /// Its version. An uninstall without one removes every version.
+    /// Its version. An uninstall without a version removes every version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Where the archive is, for an install: `https`, `http` or `file`.
+    /// The URL of the archive, for an install: `https`, `http` or `file`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The SHA-256 of the archive in 64 hexadecimal digits, for an install.
@@ -117,40 +117,40 @@ pub struct PackageRequest {
     pub sha256: Option<String>,
 }
 
-/// A worker was told to do something. What becomes of it stands in the audit list and in the worker's packages.
+/// A command was sent to a worker. The audit entries and the worker's packages show the outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerCommandSent {
     /// The worker.
     pub worker: String,
-    /// What it was told.
+    /// The command.
     pub operation: String,
 }
 
-/// What a job wants of the worker that runs it.
+/// The placement constraints of a job: what it requires of its worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerConstraints<'a> {
-    /// The package whose handler runs it. Then the package counts, and not the kinds that a worker names.
+    /// The package whose handler runs it. The kinds of the worker do not count then.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub package: Option<PackageWanted<'a>>,
+    pub package: Option<PackageConstraint<'a>>,
     /// Features that the worker must have, at most 16.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Vec<Cow<'a, str>>>,
-    /// Labels that the worker must carry, at most 16.
+    /// Labels that the worker must have, at most 16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
     /// Keeps jobs of one key on one worker.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub affinity: Option<AffinityWanted<'a>>,
-    /// Things on a worker that it uses, at most 16, all on the same worker: only that one may run it.
+    pub affinity: Option<AffinityConstraint<'a>>,
+    /// Resources on a worker that it uses, at most 16, all on the same worker. Only that worker can run it.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Vec<ResourceWanted<'a>>>,
+    pub resources: Option<Vec<ResourceConstraint<'a>>>,
 }
 
 /// A package in one exact version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct PackageWanted<'a> {
+pub struct PackageConstraint<'a> {
     /// Its name.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
@@ -162,35 +162,35 @@ pub struct PackageWanted<'a> {
 /// Keeps jobs of one key on one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AffinityWanted<'a> {
+pub struct AffinityConstraint<'a> {
     /// The key, unique within its tenant.
     #[serde(borrow)]
     pub key: Cow<'a, str>,
-    /// `sticky` (only there) or `preferred` (there, if it has a free slot). Defaults to `preferred`.
+    /// `sticky` (only that worker) or `preferred` (that worker, if it has a free slot). Defaults to `preferred`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Cow<'a, str>>,
-    /// Until when that worker is theirs (RFC 3339). Absent: as long as it is there.
+    /// When the affinity ends (RFC 3339). Absent: when the worker is gone.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Cow<'a, str>>,
 }
 
-/// A thing on a worker that a job uses.
+/// A resource on a worker that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ResourceWanted<'a> {
-    /// The thing.
+pub struct ResourceConstraint<'a> {
+    /// The resource.
     #[serde(borrow)]
     pub id: Cow<'a, str>,
     /// The worker that has it.
     #[serde(borrow)]
     pub worker: Cow<'a, str>,
-    /// What sort of thing it is.
+    /// The type of the resource.
     #[serde(borrow, rename = "type")]
     pub sort: Cow<'a, str>,
-    /// How long it is kept there: `run` or `session`.
+    /// How long the worker keeps it: `run` or `session`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Cow<'a, str>>,
-    /// When it is gone (RFC 3339). A job that has not started by then fails.
+    /// When it expires (RFC 3339). A job that has not started by then fails.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Cow<'a, str>>,
 }

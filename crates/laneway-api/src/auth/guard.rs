@@ -1,20 +1,20 @@
-//! Counts bad tokens by address, so that guessing is slow and seen.
+//! Counts bad tokens by address, so that guessing is slow and visible.
 //!
-//! A good token is never rejected here: whoever floods the server from a shared address locks nobody out.
+//! A valid token is never rejected here, so a flood from a shared address locks no other client out.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bad tokens in one window before the answer changes.
+/// The number of bad tokens in one window before the response changes.
 const BAD_MAX: u32 = 10;
-/// How long bad tokens are counted together.
+/// The length of the window.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Most addresses that are remembered; beyond, all others are counted as one.
+/// The number of addresses that are counted separately. All further addresses share one counter.
 const ADDRESSES_MAX: usize = 4_096;
 
-/// Bad tokens of late, by address.
+/// The recent bad tokens, by address.
 #[derive(Default)]
 pub struct BadTokens {
     by_address: Mutex<HashMap<IpAddr, Count>>,
@@ -27,7 +27,7 @@ struct Count {
 }
 
 impl BadTokens {
-    /// Counts one more bad token from `address`. `Some`: there were too many; how long until they are forgotten.
+    /// Counts a bad token from `address`. `Some`: there were too many; the time until they are forgotten.
     pub fn count(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut counts = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
         let mut key = network_of(address);
@@ -46,7 +46,7 @@ impl BadTokens {
     }
 }
 
-/// Whom an address belongs to: one customer of IPv6 has at least 2⁶⁴ of them.
+/// The network of an address. One customer of an IPv6 provider has at least 2⁶⁴ addresses.
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
@@ -87,6 +87,9 @@ mod tests {
             bad.count(IpAddr::V4(n.into()), start);
         }
         assert!(bad.by_address.lock().unwrap().len() <= ADDRESSES_MAX + 1);
-        assert!(bad.count("99.99.99.99".parse().unwrap(), start).is_some(), "the rest is counted as one");
+        assert!(
+            bad.count("99.99.99.99".parse().unwrap(), start).is_some(),
+            "further addresses share one counter"
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! Whom a client certificate stands for: the URI `laneway://tenant/<tenant>/role/<role>` among its names.
+//! The identity in a client certificate: the URI `laneway://tenant/<tenant>/role/<role>` among its names.
 //!
-//! `*` as the tenant means the whole server. Other names of the certificate mean nothing here, and neither does its
-//! subject. That an authority we trust has signed it was checked by the TLS handshake.
+//! The tenant `*` means the whole server. Other names and the subject of the certificate are ignored. The TLS
+//! handshake has already checked that a trusted authority signed it.
 
 use laneway_core::{Name, Role};
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -9,7 +9,7 @@ use webpki::EndEntityCert;
 
 use super::Principal;
 
-/// Whom a client certificate stands for.
+/// The identity in a client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     tenant: Option<Name>,
@@ -17,7 +17,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads it from the certificate. `None` when it names nobody, or more than one.
+    /// Reads the identity. `None` when the certificate has no such URI, or more than one.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Identity> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let mut found = certificate.valid_uri_names().filter(|uri| uri.starts_with("laneway:"));
@@ -34,7 +34,7 @@ impl Identity {
         Some(Identity { tenant, role: Role::parse(role)? })
     }
 
-    /// The right that it gives.
+    /// The principal of this identity.
     pub fn principal(&self) -> Principal {
         let tenant = self.tenant.as_ref().map_or("*", Name::as_str);
         let actor = format!("cert:{}:{tenant}", self.role.as_str());

@@ -1,7 +1,7 @@
-//! Secrets that their owners bring along, from a system that they used before.
+//! Imported secrets: tokens of another system that their owners keep using.
 //!
-//! They are kept as the digest of the whole text, as fast to check as our own, so a secret that can be guessed is not
-//! taken: length and variety are checked here, and that is all a server can see of randomness.
+//! The server stores the digest of the whole string, and checks it as fast as its own tokens. So it accepts no secret
+//! that can be guessed: this module checks length and variety, which is all that a server can see of randomness.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use sha2::{Digest, Sha256};
 
 use super::{ID_BYTES, PREFIX, hex, random};
 
-/// Fewest characters: 64 bits where they are random hex digits.
+/// The smallest number of characters: 64 bits of random hex digits.
 const LEN_MIN: usize = 16;
-/// Most characters: it has to fit a header.
+/// The largest number of characters: it must fit into a header.
 const LEN_MAX: usize = 512;
-/// Fewest different characters. Of 16 random hex digits fewer come once in 1,000 times, and then in a token to change.
+/// The smallest number of different characters. Of 1,000 random strings of 16 hex digits, one has fewer.
 const DIFFERENT_MIN: usize = 8;
 
-/// The record of a secret that its owner brings. The text says what is wrong with it, never the secret itself.
+/// The record of an imported secret. The error says what is wrong, without the secret.
 pub fn import(
     secret: &str,
     tenant: Option<Name>,
@@ -28,7 +28,8 @@ pub fn import(
     expires_at: Option<Wall>,
 ) -> Result<TokenRecord, String> {
     check(secret)?;
-    let id = random::<ID_BYTES>().map_err(|error| format!("got no id from the system: {error}"))?;
+    let id =
+        random::<ID_BYTES>().map_err(|error| format!("cannot get random bytes from the system: {error}"))?;
     let id = format!("{IMPORTED_PREFIX}{}", hex(&id));
     Ok(TokenRecord {
         id: Name::new(&id).expect("hex digits are a name"),
@@ -62,7 +63,7 @@ fn check(secret: &str) -> Result<(), String> {
     }
     if secret.starts_with(PREFIX) {
         return Err(format!(
-            "begins with {PREFIX}, as Laneway's own tokens do; make one with `laneway token create`"
+            "begins with {PREFIX}, like Laneway's own tokens; create one with `laneway token create`"
         ));
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! Judges requests that a web page may have sent without its reader's will.
+//! Rejects requests that a web page may have sent without the knowledge of its user.
 //!
-//! Where a right comes without a token (an open server on loopback, a client certificate), any page in the same browser
-//! could use it. So the request must be for a host that is ours (else another name was pointed at this address), and a
-//! page that asks must be of that same host.
+//! When a caller is authenticated without a token (an open server on loopback, a client certificate), every page in
+//! the same browser could use that. So the `Host` of the request must be one of this server (otherwise a foreign name
+//! points at this address), and the page must have the same host.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use laneway_runtime::config::ServerConfig;
 
 use crate::error::{ApiError, Code};
 
-/// Rejects requests for hosts that are not ours and from pages of other origins.
+/// Rejects requests for foreign hosts and from pages of other origins.
 pub fn check_site(headers: &HeaderMap, config: &ServerConfig, any_host: bool) -> Result<(), ApiError> {
     let host = headers.get(HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
     if !any_host && !is_ours(host, &config.allowed_hosts) {
@@ -33,15 +33,15 @@ pub fn check_site(headers: &HeaderMap, config: &ServerConfig, any_host: bool) ->
     Err(ApiError::new(Code::OriginDenied, detail))
 }
 
-/// Judges a request without an origin by what browsers say of how it came about. A link or an address bar may lead here, but
-/// a page of another site (another port is another site's, too) may not embed what is here as an image, script or frame.
+/// Checks a request without an origin by the fetch metadata headers of browsers. A link or the address bar may lead
+/// here. A page of another site (also on another port) may not embed a response as an image, script or frame.
 fn check_fetch(headers: &HeaderMap) -> Result<(), ApiError> {
     let is = |name: &str, values: &[&str]| {
         headers.get(name).is_some_and(|value| values.iter().any(|allowed| value == allowed))
     };
     let foreign = is("sec-fetch-site", &["cross-site", "same-site"]);
     if foreign && !(is("sec-fetch-mode", &["navigate"]) && is("sec-fetch-dest", &["document"])) {
-        let detail = "a page of another site may not embed what is here without a token (Sec-Fetch-Site)";
+        let detail = "a page of another site may not embed this resource without a token (Sec-Fetch-Site)";
         return Err(ApiError::new(Code::OriginDenied, detail));
     }
     Ok(())
@@ -62,7 +62,7 @@ fn is_ours(authority: &str, allowed: &[String]) -> bool {
 
 fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
-        // The colons of an address in brackets are not a port's.
+        // A colon inside the brackets of an address does not begin a port.
         Some((host, port))
             if port.bytes().all(|b| b.is_ascii_digit()) && (!host.contains(':') || host.ends_with(']')) =>
         {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_only_hosts_that_are_ours() {
+    fn accepts_only_own_hosts() {
         for host in [
             "localhost",
             "LOCALHOST:7717",
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_only_pages_of_the_same_host_or_allowed_ones() {
+    fn accepts_only_pages_of_the_same_host_or_allowed_ones() {
         assert_eq!(check(Some("localhost:7717"), Some("http://localhost:7717")), None);
         assert_eq!(check(Some("localhost:7717"), Some("https://page.example")), None);
         for origin in [

@@ -1,4 +1,4 @@
-//! What jobs ask of the machine, and what workers say of how their runs ended.
+//! Converts the capacity request of a job, and the outcome that a pull worker reports.
 
 use laneway_core::capacity::{COST_MAX, Hours};
 use laneway_core::{AttemptId, CapacityRequest, Failure, Outcome, QuietRule};
@@ -8,14 +8,14 @@ use laneway_wire::{JobRequest, LeaseRelease};
 use super::{name, optional, positive_span};
 use crate::error::{ApiError, Code};
 
-/// Longest message of a failure that is kept, in bytes.
+/// The longest stored message of a failure, in bytes.
 const MESSAGE_MAX: usize = 4_096;
 
-/// What a job asks of the machine.
+/// The capacity request of a job.
 pub fn capacity_request(request: &JobRequest<'_>) -> Result<CapacityRequest, ApiError> {
     let cost = request.cost.unwrap_or(0);
     if cost > COST_MAX {
-        return Err(ApiError::field("cost", format!("is {cost}; give 0 to {COST_MAX} units")));
+        return Err(ApiError::field("cost", format!("is {cost}; use 0 to {COST_MAX} units")));
     }
     Ok(CapacityRequest {
         cost,
@@ -29,7 +29,10 @@ pub fn capacity_request(request: &JobRequest<'_>) -> Result<CapacityRequest, Api
 fn quiet(field: &str, text: &str) -> Result<QuietRule, ApiError> {
     let known = QuietRule::ALL.into_iter().find(|rule| rule.as_str() == text);
     known.ok_or_else(|| {
-        ApiError::field(field, "must be quiet, normal or busy: the least quiet state in which it starts")
+        ApiError::field(
+            field,
+            "must be quiet, normal or busy: the least quiet state in which the job may start",
+        )
     })
 }
 
@@ -43,22 +46,26 @@ fn hours(field: &str, text: &str) -> Result<Hours, ApiError> {
 /// A lease's id from a path.
 pub fn lease_id(text: &str) -> Result<AttemptId, ApiError> {
     AttemptId::parse(text).ok_or_else(|| {
-        let detail = "a lease's id looks like 3b1d5e6f-7c1e-4d3a-8f00-0190a5b07a80; take it from the answer to the request";
+        let detail =
+            "a lease id looks like 3b1d5e6f-7c1e-4d3a-8f00-0190a5b07a80; the response to the request has it";
         ApiError::new(Code::InvalidId, detail)
     })
 }
 
-/// How a run ended, as its worker says.
+/// The outcome of an attempt, as its worker reported it.
 pub fn outcome(release: &LeaseRelease<'_>) -> Result<Outcome, ApiError> {
     let text = release.outcome.as_ref();
     if text != "failed" && release.error.is_some() {
-        return Err(ApiError::field("error", format!("stands beside the outcome {text}; it is for failed")));
+        return Err(ApiError::field(
+            "error",
+            format!("is set with the outcome {text}; it is for failed only"),
+        ));
     }
     match text {
         "succeeded" => Ok(Outcome::Succeeded(release.result.map(|result| result.get().as_bytes().into()))),
         "failed" => {
             let Some(error) = &release.error else {
-                return Err(ApiError::field("error", "is missing; say what went wrong in its message"));
+                return Err(ApiError::field("error", "is missing; send an error with a message"));
             };
             let code = error.code.as_deref().map(|code| name("error.code", code)).transpose()?;
             let failure = Failure::retryable("failed", cut(&error.message, MESSAGE_MAX));

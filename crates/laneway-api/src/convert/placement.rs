@@ -1,15 +1,15 @@
-//! What a job wants of its worker, in the engine's words.
+//! Converts the placement constraints of a job.
 
 use laneway_core::Name;
 use laneway_core::worker::{
     Affinity, AffinityMode, PLACEMENT_LIST_MAX, Package, Placement, RESOURCES_MAX, ResourceRef,
 };
-use laneway_wire::{AffinityWanted, ResourceWanted, WorkerConstraints};
+use laneway_wire::{AffinityConstraint, ResourceConstraint, WorkerConstraints};
 
 use super::{name, time};
 use crate::error::ApiError;
 
-/// Reads `worker` of a job. Names on workers may hold any printable sign.
+/// Converts `worker` of a job. Names on workers may contain any printable character.
 pub fn placement(asked: &WorkerConstraints<'_>) -> Result<Placement, ApiError> {
     let WorkerConstraints { package, features, labels, affinity, resources } = asked;
     let package = package.as_ref().map(|package| {
@@ -27,7 +27,7 @@ pub fn placement(asked: &WorkerConstraints<'_>) -> Result<Placement, ApiError> {
     at_most("worker.resources", resources.len(), RESOURCES_MAX)?;
     if let Some(pair) = resources.windows(2).find(|pair| pair[0].worker != pair[1].worker) {
         let message = format!(
-            "are on workers {:?} and {:?}; a job runs on one worker, so use those of one",
+            "are on workers {:?} and {:?}; a job runs on one worker, so use resources of one worker",
             pair[0].worker, pair[1].worker
         );
         return Err(ApiError::field("worker.resources", message));
@@ -43,7 +43,7 @@ pub fn placement(asked: &WorkerConstraints<'_>) -> Result<Placement, ApiError> {
     })
 }
 
-fn of_affinity(asked: &AffinityWanted<'_>) -> Result<Affinity, ApiError> {
+fn of_affinity(asked: &AffinityConstraint<'_>) -> Result<Affinity, ApiError> {
     let mode = match asked.mode.as_deref() {
         None => AffinityMode::Preferred,
         Some(text) => AffinityMode::parse(text)
@@ -54,7 +54,7 @@ fn of_affinity(asked: &AffinityWanted<'_>) -> Result<Affinity, ApiError> {
     Ok(Affinity { key: loose("worker.affinity.key", &asked.key)?, mode, expires_at })
 }
 
-fn of_resource(asked: &ResourceWanted<'_>) -> Result<ResourceRef, ApiError> {
+fn of_resource(asked: &ResourceConstraint<'_>) -> Result<ResourceRef, ApiError> {
     let expires_at =
         asked.expires_at.as_deref().map(|text| time("worker.resources.expires_at", text)).transpose()?;
     Ok(ResourceRef {

@@ -1,4 +1,4 @@
-//! Turns what a client sends for a run into what the engine takes.
+//! Converts the request for a run.
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{Binding, Bytes, Chain, FailurePolicy, Member, Name, RunId, RunSpec, Settings};
@@ -12,12 +12,13 @@ use crate::error::{ApiError, Code};
 /// A run's id from a path or a parameter.
 pub fn run_id(text: &str) -> Result<RunId, ApiError> {
     RunId::parse(text).ok_or_else(|| {
-        let detail = "a run's id looks like run_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; take it from the answer to the submit";
+        let detail =
+            "a run id looks like run_0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80; the response to the submit has it";
         ApiError::new(Code::InvalidId, detail)
     })
 }
 
-/// Makes a spec of what a client sent for `tenant`, beside its nodes.
+/// Converts a request to the spec of a run of `tenant`, without its nodes.
 pub fn run_spec(request: &RunRequest<'_>, tenant: &Name, names: &DefaultNames) -> Result<RunSpec, ApiError> {
     let failure = match request.failure.as_deref() {
         None => FailurePolicy::default(),
@@ -35,7 +36,7 @@ pub fn run_spec(request: &RunRequest<'_>, tenant: &Name, names: &DefaultNames) -
     })
 }
 
-/// Makes a node of what a client sent. Its job runs in the run's lane where it names none.
+/// Converts a node. Its job runs in the run's lane unless it names one.
 pub fn run_member(
     request: &NodeRequest<'_>,
     run: &RunSpec,
@@ -78,7 +79,7 @@ fn chain(request: &NodeChain<'_>) -> Result<Chain, ApiError> {
     })
 }
 
-/// The key, and a digest of everything else.
+/// The idempotency key, with a digest of the rest of the request.
 fn idempotency(request: &RunRequest<'_>) -> Result<Option<IdempotencyKey>, ApiError> {
     let Some(text) = &request.idempotency_key else { return Ok(None) };
     let key = name("idempotency_key", text)?;

@@ -1,6 +1,6 @@
-//! What is asked of a schedule.
+//! Converts requests about schedules.
 //!
-//! A timing that leaves here can be read; whether a run of it will ever come is the engine's answer, which knows the time.
+//! A timing from here is valid in form. The engine, which knows the time, decides whether it will ever fire.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,26 +22,26 @@ use crate::error::{ApiError, Code};
 use crate::json::{self, StrictValue};
 use crate::render;
 
-/// Most runs that one preview shows, and how many when nothing is said.
+/// The largest and the default number of firings in a preview.
 const PREVIEW_COUNT_MAX: u32 = 100;
 const PREVIEW_COUNT: u32 = 5;
 
-/// The fields that make a timing: one of `cron`, `every` and `at`, with what goes beside it.
+/// The fields of a timing: one of `cron`, `every` and `at`, with its options.
 #[derive(Clone, Copy, Default)]
 pub struct TimingFields<'a> {
-    /// An expression.
+    /// A cron expression.
     pub cron: Option<&'a str>,
     /// Its time zone.
     pub zone: Option<&'a str>,
     /// An interval.
     pub every: Option<&'a str>,
-    /// Where its grid begins.
+    /// The start of its grid.
     pub anchor: Option<&'a str>,
-    /// A time.
+    /// A single time.
     pub at: Option<&'a str>,
 }
 
-/// A spec of what a client sent for `tenant`, and the payload of its jobs.
+/// The spec of a schedule of `tenant`, and the payload of its jobs.
 pub fn schedule_spec(
     request: &ScheduleRequest<'_>,
     tenant: &Name,
@@ -86,7 +86,7 @@ pub fn schedule_spec(
     })
 }
 
-/// What a client asks to change of a schedule. `null` takes the default again.
+/// Converts a patch of a schedule. `null` restores the default.
 pub fn schedule_patch(
     request: &SchedulePatchRequest<'_>,
     old: &Schedule,
@@ -137,7 +137,7 @@ pub fn schedule_patch(
     })
 }
 
-/// The timing that the fields give. Exactly one must name it.
+/// The timing of the fields. Exactly one of `cron`, `every` and `at` must be set.
 pub fn timing(fields: &TimingFields<'_>, now: Wall) -> Result<Timing, ApiError> {
     let TimingFields { cron, zone, every, anchor, at } = *fields;
     let timing = match (cron, every, at) {
@@ -150,24 +150,24 @@ pub fn timing(fields: &TimingFields<'_>, now: Wall) -> Result<Timing, ApiError> 
         },
         (None, None, Some(at)) => Timing::At(time("at", at)?),
         (None, None, None) => {
-            return Err(ApiError::field("cron", "is missing; give one of cron, every and at"));
+            return Err(ApiError::field("cron", "is missing; set one of cron, every and at"));
         }
         _ => {
             let second = if cron.is_some() && every.is_some() { "every" } else { "at" };
-            return Err(ApiError::field(second, "is one timing too many; give one of cron, every and at"));
+            return Err(ApiError::field(second, "is a second timing; set only one of cron, every and at"));
         }
     };
     if zone.is_some() && cron.is_none() {
-        return Err(ApiError::field("zone", "goes with cron only; leave it out"));
+        return Err(ApiError::field("zone", "is valid with cron only; omit it"));
     }
     if anchor.is_some() && every.is_none() {
-        return Err(ApiError::field("anchor", "goes with every only; leave it out"));
+        return Err(ApiError::field("anchor", "is valid with every only; omit it"));
     }
     Plan::new(&timing, now).map_err(|error| timing_error(&error))?;
     Ok(timing)
 }
 
-/// What is wrong with a timing, in the words of the API.
+/// The API error for an invalid timing.
 pub fn timing_error(error: &TimingError) -> ApiError {
     let code = match error {
         TimingError::Past | TimingError::Never => Code::NoFutureRun,
@@ -176,7 +176,7 @@ pub fn timing_error(error: &TimingError) -> ApiError {
     about_field(ApiError::new(code, error.to_string()))
 }
 
-/// What the engine rejected about a schedule, in the words of the API.
+/// The API error for a rejection of the engine about a schedule.
 pub fn rejected_schedule(rejection: Rejection) -> ApiError {
     let is_about_field = matches!(
         rejection.code,
@@ -189,7 +189,7 @@ pub fn rejected_schedule(rejection: Rejection) -> ApiError {
     if is_about_field { about_field(error) } else { error }
 }
 
-/// The engine's message begins with its own name of the field; this one has the API's.
+/// The engine's message begins with its own name of the field. This replaces it with the API's name.
 fn about_field(mut error: ApiError) -> ApiError {
     let Some((path, rest)) = error.detail.split_once(": ") else { return error };
     if !path.bytes().all(|b| b.is_ascii_lowercase() || b"._".contains(&b)) {
@@ -210,7 +210,7 @@ fn about_field(mut error: ApiError) -> ApiError {
     error
 }
 
-/// How a run by hand is asked for.
+/// The mode of a manual fire.
 pub fn fire_mode(text: Option<&str>) -> Result<FireMode, ApiError> {
     match text {
         None | Some("force") => Ok(FireMode::Force),
@@ -219,7 +219,7 @@ pub fn fire_mode(text: Option<&str>) -> Result<FireMode, ApiError> {
     }
 }
 
-/// How many runs a preview shows.
+/// The number of firings in a preview.
 pub fn preview_count(count: Option<u32>) -> Result<usize, ApiError> {
     match count.unwrap_or(PREVIEW_COUNT) {
         count @ 1..=PREVIEW_COUNT_MAX => Ok(count as usize),
@@ -227,7 +227,7 @@ pub fn preview_count(count: Option<u32>) -> Result<usize, ApiError> {
     }
 }
 
-/// A patch's timing: a new one, the old one with another zone or anchor, or none.
+/// The timing of a patch: a new one, the old one with another zone or anchor, or none.
 fn patched_timing(
     request: &SchedulePatchRequest<'_>,
     old: &Schedule,
@@ -254,14 +254,14 @@ fn patched_timing(
             Timing::Every { .. } => fields.every = Some(&kept),
             Timing::At(_) => {
                 let field = if zone.is_some() { "zone" } else { "anchor" };
-                return Err(ApiError::field(field, "does not go with at; leave it out"));
+                return Err(ApiError::field(field, "is not valid with at; omit it"));
             }
         }
     }
     timing(&fields, now).map(Some)
 }
 
-/// The template with the patch merged into it, and the new payload where the patch has one.
+/// The template with the patch merged into it, and the new payload if the patch has one.
 fn patched_job(
     raw: &RawValue,
     old: &Schedule,
@@ -270,11 +270,11 @@ fn patched_job(
 ) -> Result<(JobSpec, Option<Bytes>), ApiError> {
     let StrictValue(patch) = json::parse_text(raw.get())?;
     let Value::Object(mut patch) = patch else {
-        return Err(ApiError::internal("what is read as an object is one"));
+        return Err(ApiError::internal("a parsed object is not an object"));
     };
     let payload = match patch.remove("payload") {
         None => None,
-        // Read again as the bytes that were sent.
+        // Read again, to keep the bytes that were sent.
         Some(_) => {
             let fields: BTreeMap<Cow<'_, str>, &RawValue> =
                 serde_json::from_str(raw.get()).map_err(ApiError::internal)?;
@@ -283,7 +283,7 @@ fn patched_job(
     };
     let job = serde_json::to_value(render::template(&old.spec.job)).map_err(ApiError::internal)?;
     let Value::Object(mut job) = job else {
-        return Err(ApiError::internal("a template is an object"));
+        return Err(ApiError::internal("a stored template is not an object"));
     };
     merge_patch(&mut job, &patch);
     let text = Value::Object(job).to_string();
@@ -292,7 +292,7 @@ fn patched_job(
     Ok((spec, payload))
 }
 
-/// What each slot makes; errors name the field within `job`.
+/// The template of the jobs. Errors name the field within `job`.
 fn template(
     request: &JobRequest<'_>,
     tenant: &Name,
@@ -317,14 +317,14 @@ fn read_template(
         ("session.sent_at", sent_at),
     ] {
         if given {
-            return Err(ApiError::field(field, "is given by the schedule; leave it out"));
+            return Err(ApiError::field(field, "is set by the schedule; omit it"));
         }
     }
     let spec = spec_with(request, tenant, settings, names, &names.cron, &settings.schedules.retry)?;
     if request.lane.is_some() {
         settings.check_lane(&spec.lane)?;
     }
-    // Whether it may be called is checked by the caller, as for jobs.
+    // The caller checks the URL, as for jobs.
     Ok(JobSpec { callback: request.callback.as_deref().map(callback::native), ..spec })
 }
 
@@ -344,7 +344,7 @@ fn interval(text: &str) -> Result<Span, ApiError> {
     match span("every", text)? {
         span if span < EVERY_MIN => {
             let bounds = (format_span(EVERY_MIN), format_span(SPAN_MAX));
-            Err(ApiError::field("every", format!("is no interval; give {} to {}", bounds.0, bounds.1)))
+            Err(ApiError::field("every", format!("is out of range; use {} to {}", bounds.0, bounds.1)))
         }
         span => Ok(span),
     }
@@ -377,13 +377,13 @@ fn overlap(text: &str) -> Result<Overlap, ApiError> {
 fn jitter(text: &str) -> Result<Span, ApiError> {
     match span("jitter", text)? {
         span if span > JITTER_MAX => {
-            Err(ApiError::field("jitter", format!("is longer than {}; give less", format_span(JITTER_MAX))))
+            Err(ApiError::field("jitter", format!("is longer than {}; use less", format_span(JITTER_MAX))))
         }
         span => Ok(span),
     }
 }
 
-/// A field of a patch: absent stays absent, `null` is the default.
+/// A field of a patch: absent stays absent, `null` becomes the default.
 fn or_default<T: ?Sized, U: Default>(
     given: Option<Option<&T>>,
     read: impl FnOnce(&T) -> Result<U, ApiError>,

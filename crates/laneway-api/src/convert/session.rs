@@ -1,4 +1,4 @@
-//! What a job asks of its session.
+//! Converts the session of a job.
 
 use laneway_core::job::session::{ChatSettings, SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX};
 use laneway_core::{DropPolicy, Name, Session, SessionMode, Span};
@@ -8,12 +8,13 @@ use laneway_wire::{SessionObject, SessionRequest};
 use super::{count, optional, span, time};
 use crate::error::ApiError;
 
-/// A session's name. It may hold any signs, because chat systems make it of theirs: `agent:a7:mail/jo@example.org`.
+/// A session's name. It may contain any printable characters, because chat systems build it from theirs:
+/// `agent:a7:mail/jo@example.org`.
 pub fn session_key(field: &str, text: &str) -> Result<Name, ApiError> {
     Name::new(text).map_err(|error| ApiError::field(field, error))
 }
 
-/// The session that a job names.
+/// Converts the session of a job.
 pub(super) fn session(request: &SessionRequest<'_>, chat: &ChatSettings) -> Result<Session, ApiError> {
     match request {
         SessionRequest::Key(key) => Ok(Session::new(session_key("session", key)?)),
@@ -62,10 +63,10 @@ fn session_object(object: &SessionObject<'_>, chat: &ChatSettings) -> Result<Ses
     })
 }
 
-/// A window must be short enough, and the longest wait must have room for it.
+/// Checks the debounce window, and that the longest wait is not shorter.
 fn check_debounce(debounce: Option<Span>, debounce_max: Option<Span>) -> Result<(), ApiError> {
     let too_long = |field: &str, most: Span| {
-        Err(ApiError::field(field, format!("is longer than {}; give less", format_span(most))))
+        Err(ApiError::field(field, format!("is longer than {}; use less", format_span(most))))
     };
     if debounce.is_some_and(|window| window > SESSION_DEBOUNCE_MAX) {
         return too_long("session.debounce", SESSION_DEBOUNCE_MAX);
@@ -75,7 +76,7 @@ fn check_debounce(debounce: Option<Span>, debounce_max: Option<Span>) -> Result<
         return too_long("session.debounce_max", SESSION_DEBOUNCE_TOTAL_MAX);
     }
     match debounce {
-        None => Err(ApiError::field("session.debounce_max", "needs session.debounce beside it")),
+        None => Err(ApiError::field("session.debounce_max", "requires session.debounce")),
         Some(window) if most < window || most == Span(0) => Err(ApiError::field(
             "session.debounce_max",
             "must not be shorter than session.debounce, nor zero",
@@ -84,7 +85,7 @@ fn check_debounce(debounce: Option<Span>, debounce_max: Option<Span>) -> Result<
     }
 }
 
-/// The remedy for a word that is none of these.
+/// The remedy for a value outside a vocabulary.
 pub(super) fn one_of(names: &[&str]) -> String {
     format!("must be one of {}", names.join(", "))
 }
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn defect_17_a_chat_takes_what_it_leaves_out_from_the_settings() {
+    fn defect_17_a_chat_session_takes_absent_fields_from_the_settings() {
         let settings = ChatSettings { cap: 3, mode: SessionMode::Interrupt, ..ChatSettings::default() };
         let read = |text: &str| session(&serde_json::from_str(text).unwrap(), &settings).unwrap();
         assert_eq!(read(r#"{"key":"a","chat":true}"#), settings.session(Name::fixed("a")));
@@ -131,11 +132,11 @@ mod tests {
             read(r#"{"key":"a","chat":true,"mode":"queue","cap":5,"debounce":"0s","max_concurrent":2}"#);
         assert_eq!((own.mode, own.cap, own.max_concurrent), (SessionMode::Queue, Some(5), 2));
         assert_eq!((own.debounce, own.drop), (Some(Span(0)), DropPolicy::Old));
-        assert_eq!(read(r#"{"key":"a"}"#), Session::new(Name::fixed("a")), "others ask for nothing");
+        assert_eq!(read(r#"{"key":"a"}"#), Session::new(Name::fixed("a")), "other sessions have no settings");
     }
 
     #[test]
-    fn names_the_field_that_is_wrong() {
+    fn errors_name_the_wrong_field() {
         let long = "x".repeat(129);
         for (text, field) in [
             (r#""""#.to_owned(), "session"),

@@ -1,4 +1,4 @@
-//! Writes what `fields.rs` says of fields and parameters into the document.
+//! Adds the constraints of `fields.rs` to the document.
 
 use serde_json::{Map, Value};
 
@@ -29,7 +29,7 @@ pub fn constrain(document: &mut Value) {
 fn constrain_schema(name: &str, schema: &mut Value) {
     if let Some(rule) = fields::of_schema(name, "") {
         match schema.get_mut("oneOf").and_then(Value::as_array_mut) {
-            // The rule is about the shape that is a text.
+            // The rule applies to the form that is a string.
             Some(shapes) => {
                 shapes.iter_mut().filter(|shape| is(shape, "string")).for_each(|shape| add(shape, &rule))
             }
@@ -46,7 +46,7 @@ fn constrain_schema(name: &str, schema: &mut Value) {
     }
 }
 
-/// True for a schema of this type, whether it may be null or not.
+/// True for a schema of this type, nullable or not.
 fn is(schema: &Value, kind: &str) -> bool {
     match &schema["type"] {
         Value::String(only) => only == kind,
@@ -55,21 +55,21 @@ fn is(schema: &Value, kind: &str) -> bool {
     }
 }
 
-/// Rules for texts are looked up by name: a number of the same name is none of theirs.
+/// Rules for strings are found by name, and do not apply to a number of the same name.
 fn fits(property: &Value, rule: &Value) -> bool {
     let about_texts = ["enum", "pattern", "format", "minLength", "maxLength"];
     is(property, "string") || !about_texts.iter().any(|key| rule.get(key).is_some())
 }
 
-/// Merges the keys of a rule into a schema. A vocabulary of something that may be null has null in it.
+/// Merges the keys of a rule into a schema. The vocabulary of a nullable field includes null.
 fn add(schema: &mut Value, rule: &Value) {
     let nullable = is(schema, "null");
     let Some(schema) = schema.as_object_mut() else { return };
     for (key, value) in rule.as_object().into_iter().flatten() {
         match schema.get_mut(key) {
-            // The field keeps what is said of it.
-            Some(Value::String(said)) if key == "description" => {
-                *said = format!("{} {}", said.trim_end(), value.as_str().unwrap_or_default());
+            // The field keeps its own description.
+            Some(Value::String(description)) if key == "description" => {
+                *description = format!("{} {}", description.trim_end(), value.as_str().unwrap_or_default());
             }
             Some(below @ Value::Object(_)) if value.is_object() => add(below, value),
             _ => {

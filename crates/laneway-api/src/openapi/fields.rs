@@ -1,7 +1,7 @@
-//! What the OpenAPI document says of fields and parameters beyond their types: vocabularies, formats, patterns and bounds.
+//! The constraints of fields and parameters in the OpenAPI document: vocabularies, formats, patterns and bounds.
 //!
-//! The server's own vocabularies and limits are named here, so the document cannot differ from what is checked. What a
-//! schema cannot say (one of two fields, one field not before another) stays in the descriptions.
+//! They use the server's own vocabularies and limits, so the document cannot differ from the checks. Rules that a
+//! schema cannot express (one of two fields, one time not before another) stay in the descriptions.
 
 use laneway_core::capacity::COST_MAX;
 use laneway_core::job::session::{SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX};
@@ -25,20 +25,20 @@ use crate::query::LIMIT_MAX;
 use crate::render::BLOCKER_CODES;
 use crate::v1::jobs::WAIT_MAX;
 
-/// A name as the API takes it.
+/// A name in the form of the API.
 const PLAIN: &str = "^[A-Za-z0-9._:-]+$";
-/// A name that may hold any printable sign.
+/// A name that may contain any printable character.
 const PRINTABLE: &str = "^[^\\u0000-\\u0020\\u007f-\\u009f]([^\\u0000-\\u001f\\u007f-\\u009f]*[^\\u0000-\\u0020\\u007f-\\u009f])?$";
-/// A length of time in an answer.
+/// A duration in a response.
 const SPAN: &str = "^([0-9]+d([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?|[0-9]+h([0-9]+m)?([0-9]+s)?([0-9]+ms)?|[0-9]+m([0-9]+s)?([0-9]+ms)?|[0-9]+s([0-9]+ms)?|[0-9]+ms)$";
-/// The shortest length of time that is not zero.
+/// The shortest duration that is not zero.
 const MILLISECOND: Span = Span(1);
-/// Hours of the day, by UTC, an offset or a time zone.
+/// Hours of the day, in UTC, an offset or a time zone.
 const HOURS: &str = "^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]( .+)?$";
 /// The hyphenated form of 128 bits.
 const HEX: &str = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
 
-/// What holds for the field of a schema; for a schema that is a text or one of two shapes, `field` is empty.
+/// The constraints of a field of a schema. `field` is empty for a schema that is a string or has two forms.
 pub fn of_schema(schema: &str, field: &str) -> Option<Value> {
     vocabulary(schema, field)
         .or_else(|| number(schema, field))
@@ -48,7 +48,7 @@ pub fn of_schema(schema: &str, field: &str) -> Option<Value> {
         .or_else(|| time(schema, field))
 }
 
-/// What holds for a parameter of an operation under `path`.
+/// The constraints of a parameter of an operation under `path`.
 pub fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
     let section = path.split('/').nth(2).unwrap_or_default();
     Some(match (section, parameter) {
@@ -73,7 +73,7 @@ pub fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
     })
 }
 
-/// Fields with a fixed vocabulary.
+/// Fields with a vocabulary.
 fn vocabulary(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         ("Job" | "Explanation", "state") => values(&JobState::ALL.map(JobState::as_str)),
@@ -109,7 +109,7 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
         ("Lane" | "LaneRequest", "order") => values(&["fair", "priority"]),
         ("Lane" | "LaneRequest", "on_shutdown") => values(&["keep", "cancel"]),
         ("Lane" | "LaneRequest", "dispatch") => values(&Dispatch::ALL.map(Dispatch::as_str)),
-        ("AffinityWanted", "mode") => values(&["sticky", "preferred"]),
+        ("AffinityConstraint", "mode") => values(&["sticky", "preferred"]),
         ("LeaseRelease", "outcome") => values(&["succeeded", "failed", "canceled", "handed_back"]),
         ("LeaseAnswer", "reason") => values(&DenyReason::NAMES),
         ("PackageRequest" | "WorkerCommandSent", "operation") => values(&["install", "uninstall"]),
@@ -151,7 +151,7 @@ fn number(schema: &str, field: &str) -> Option<Value> {
     })
 }
 
-/// Ids that the server makes.
+/// Ids of the server.
 fn id(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         ("Job" | "EventJob" | "OldestJob" | "Explanation" | "Lease", "id")
@@ -171,7 +171,7 @@ fn id(schema: &str, field: &str) -> Option<Value> {
     })
 }
 
-/// Names that callers give.
+/// Names of callers.
 fn name(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         ("JobRequest", "kind" | "agent" | "lane" | "idempotency_key")
@@ -179,7 +179,7 @@ fn name(schema: &str, field: &str) -> Option<Value> {
         | ("NodeRequest", "node" | "within")
         | ("NodeChain", "host")
         | ("NodeBinding", "from")
-        | ("ResourceWanted", "scope")
+        | ("ResourceConstraint", "scope")
         | ("LeaseRequest", "agent" | "lane" | "worker")
         | ("LeaseBeat" | "LeaseReport" | "LeaseRelease", "worker")
         | ("LeaseError", "code") => plain(),
@@ -194,11 +194,11 @@ fn name(schema: &str, field: &str) -> Option<Value> {
             json!({"maxProperties": KEYS_MAX, "propertyNames": plain(), "additionalProperties": plain()})
         }
         ("SessionRequest", "")
-        | ("SessionObject" | "AffinityWanted", "key")
+        | ("SessionObject" | "AffinityConstraint", "key")
         | ("ScheduleRequest" | "SchedulePatchRequest", "name")
         | ("ScheduleRequest" | "SchedulePatchRequest" | "PreviewRequest", "zone")
-        | ("PackageWanted", "name" | "version")
-        | ("ResourceWanted", "id" | "type" | "worker") => printable(),
+        | ("PackageConstraint", "name" | "version")
+        | ("ResourceConstraint", "id" | "type" | "worker") => printable(),
         ("RebindRequest", "lanes") => json!({"maxItems": OFFER_LIST_MAX, "items": printable()}),
         ("WorkerConstraints", "features") => json!({"maxItems": PLACEMENT_LIST_MAX, "items": printable()}),
         ("WorkerConstraints", "labels") => {
@@ -209,7 +209,7 @@ fn name(schema: &str, field: &str) -> Option<Value> {
     })
 }
 
-/// Other texts that the server checks.
+/// Other strings that the server checks.
 fn text(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         (_, "callback") => json!({"format": "uri", "maxLength": CALLBACK_URL_LEN_MAX}),
@@ -227,7 +227,7 @@ fn text(schema: &str, field: &str) -> Option<Value> {
     })
 }
 
-/// Times and lengths of time.
+/// Times and durations.
 fn time(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         ("LaneRequest", "aging_step") => span_or_none(MILLISECOND, config::SPAN_MAX),
@@ -252,7 +252,7 @@ fn time(schema: &str, field: &str) -> Option<Value> {
     })
 }
 
-/// What an entry of the audit list can be about.
+/// The actions of audit entries.
 fn actions() -> Value {
     values(&[&EventKind::ALL.map(EventKind::as_str)[..], &[DispatchLine::ACTION]].concat())
 }
@@ -261,7 +261,7 @@ fn values(values: &[&str]) -> Value {
     json!({ "enum": values })
 }
 
-/// A parameter that may come more than once.
+/// A parameter that may be repeated.
 fn list_of(list: &[&str]) -> Value {
     json!({"type": "array", "items": {"type": "string", "enum": list}})
 }

@@ -1,35 +1,35 @@
-//! Patterns for lengths of time and moments between bounds.
+//! Patterns for durations and times between bounds.
 //!
-//! A pattern allows only what the server takes. It wants the usual way of writing (`1h30m`, not `1h90m`; no leading zeros),
-//! because only then can a pattern tell what is too long.
+//! A pattern matches only values that the server accepts. It requires the usual notation (`1h30m`, not `1h90m`; no
+//! leading zeros), because otherwise a pattern cannot exclude values that are too long.
 
 use laneway_core::Span;
 use serde_json::{Value, json};
 
 use laneway_runtime::config::format_span;
 
-/// Units from the longest to the shortest, with their milliseconds.
+/// The units from the longest to the shortest, with their milliseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// What may follow a longer unit, less than one of that unit. The first is for what follows days.
+/// The shorter units that may follow a unit, in total less than one of it. The first entry follows days.
 const REST: [&str; 4] = ["(([01]?[0-9]|2[0-3])h)?", "([0-5]?[0-9]m)?", "([0-5]?[0-9]s)?", "([0-9]{1,3}ms)?"];
 
-/// A moment that the server takes: from the beginning of 1970 to the end of 9999. In these two years only by UTC, as an offset
-/// could lead out of them.
+/// A time that the server accepts: from the beginning of 1970 to the end of 9999. In these two years only in UTC,
+/// because an offset could lead out of them.
 const MOMENT: &str =
     "^((197[1-9]|19[89][0-9]|[2-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-.+|(1970|9999)-.+[Zz])$";
 
-/// The rule for a moment.
+/// The rule for a time.
 pub fn moment() -> Value {
     json!({"format": "date-time", "pattern": MOMENT})
 }
 
-/// The rule for a length of time between two bounds.
+/// The rule for a duration between two bounds.
 pub fn span(least: Span, most: Span) -> Value {
     rule(&format!("^({})$", alternatives(least, most)), least, most)
 }
 
-/// The same, or the text `none`.
+/// The same, or the string `none`.
 pub fn span_or_none(least: Span, most: Span) -> Value {
     rule(&format!("^(none|{})$", alternatives(least, most)), least, most)
 }
@@ -50,7 +50,7 @@ fn alternatives(least: Span, most: Span) -> String {
             forms.push(format!("({})ms", numbers(low, high)));
             continue;
         }
-        // Only below the highest number is there room for shorter units.
+        // Shorter units may follow only below the highest number.
         if low < high {
             forms.push(format!("({}){unit}{}", numbers(low, high - 1), REST[at..].concat()));
         }
@@ -76,7 +76,7 @@ fn numbers(low: u64, high: u64) -> String {
     forms.join("|")
 }
 
-/// Adds patterns for numbers of as many digits between two, each behind the digits that they share.
+/// Adds patterns for the numbers with the same number of digits between two, with the shared digits before them.
 fn same_length(low: &[u8], high: &[u8], shared: &str, forms: &mut Vec<String>) {
     let (Some((&first, low_rest)), Some((&last, high_rest))) = (low.split_first(), high.split_first()) else {
         return forms.push(shared.to_owned());

@@ -1,4 +1,4 @@
-//! Leases, denials and the machine as clients see them.
+//! Renders leases, denials and the capacity of the machine.
 
 use laneway_core::engine::{CapacityView, LeaseView};
 use laneway_core::{DenyReason, Name, Wall};
@@ -31,27 +31,31 @@ pub fn denial(reason: &DenyReason) -> String {
         DenyReason::Draining => "The server is stopping.".to_owned(),
         DenyReason::StorageLow => "Storage is low: nothing starts until there is disk space.".to_owned(),
         DenyReason::Paused => "The lane is paused.".to_owned(),
-        DenyReason::MaxLeases { limit } => format!("As many leases are open as may be: {limit}."),
-        DenyReason::AgentCap { limit } => format!("The agent has as many open leases as it may: {limit}."),
+        DenyReason::MaxLeases { limit } => format!("The limit of {limit} open leases is reached."),
+        DenyReason::AgentCap { limit } => format!("The agent has reached its limit of {limit} open leases."),
         DenyReason::Full => "A limit of the tenant, the kind or a key is reached.".to_owned(),
-        DenyReason::Panic => "The machine is in a panic; nothing that asks for quiet starts.".to_owned(),
+        DenyReason::Panic => {
+            "The machine is in the state panic; jobs with a quiet rule do not start.".to_owned()
+        }
         DenyReason::NotQuiet { state } => {
             format!("The machine is {}, which is not quiet enough.", state.as_str())
         }
         DenyReason::NoCapacity { busy, usable, used } => {
-            format!("No unit is free: {used} of {usable} are held, and the machine is {busy} busy.")
+            format!("No unit is free: {used} of {usable} are in use, and the busy rating is {busy}.")
         }
-        DenyReason::NeedsMore { needed, free } => format!("It needs {needed} units, and {free} are free."),
-        DenyReason::Reserved => "Units are kept for a job that was overtaken too often.".to_owned(),
+        DenyReason::NeedsMore { needed, free } => {
+            format!("The job needs {needed} units, and {free} are free.")
+        }
+        DenyReason::Reserved => "Units are kept for a job that was bypassed too often.".to_owned(),
         DenyReason::TooBig { cost } => format!("The next job costs {cost} units, more than max_cost."),
-        DenyReason::Unique => "The next job is for a worker that holds nothing else.".to_owned(),
-        DenyReason::NotYet => "The job's time has not come.".to_owned(),
+        DenyReason::Unique => "The next job requires a worker without another lease.".to_owned(),
+        DenyReason::NotYet => "The start time of the job has not come.".to_owned(),
         DenyReason::Taken => "Another worker has the job.".to_owned(),
-        DenyReason::NothingEligible => "Nothing that suits waits.".to_owned(),
+        DenyReason::NothingEligible => "No waiting job matches the request.".to_owned(),
     }
 }
 
-/// The machine; of who holds units, only the tenant's where there is one.
+/// The capacity of the machine. The units are those of one tenant, if there is one.
 pub fn capacity(view: &CapacityView, tenant: Option<&Name>) -> wire::Capacity {
     let seen = |owner: &Name| tenant.is_none_or(|tenant| tenant == owner);
     let agents = view.by_agent.iter().filter(|((owner, _), _)| seen(owner));
@@ -65,7 +69,7 @@ pub fn capacity(view: &CapacityView, tenant: Option<&Name>) -> wire::Capacity {
         reserved: view.reserved,
         free: view.free,
         leases: view.leases,
-        // Whose it is is not known here, so it is told only to those who see everything.
+        // The tenant of this job is not known here, so only server-wide callers see it.
         next_in_line: view.next_in_line.filter(|_| tenant.is_none()).map(|job| job.to_string()),
         agents: agents
             .map(|((tenant, agent), units)| wire::AgentUnits {

@@ -1,4 +1,4 @@
-//! Runs as clients see them.
+//! Renders runs.
 
 use laneway_core::{JobState, Name, RunRow};
 use laneway_runtime::RunView;
@@ -7,7 +7,7 @@ use laneway_wire as wire;
 
 use super::{optional_time, time};
 
-/// A run without its nodes, as lists show it.
+/// A run without its nodes, for lists.
 pub fn run_row(row: &RunRow) -> wire::Run<'_> {
     let RunRow { first: _, id, spec, nodes, created_at, submitted_by, state, finished_at } = row;
     wire::Run {
@@ -59,7 +59,7 @@ fn name_text(name: &Name) -> std::borrow::Cow<'_, str> {
     name.as_str().into()
 }
 
-/// The failure that came first; of a node that failed without saying why, the reason of its end.
+/// The first failure. For a node without an error, the reason of its end.
 fn first_failure(members: &[JobView]) -> Option<wire::RunError> {
     let failed = members.iter().filter(|view| view.state() == JobState::Failed);
     let first = failed.min_by_key(|view| view.end.as_ref().map(|end| (end.finished_at, end.last_event)))?;

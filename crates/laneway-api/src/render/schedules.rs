@@ -1,4 +1,4 @@
-//! Sessions, schedules and their runs as clients see them.
+//! Renders sessions, schedules and their firings.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use serde_json::value::to_raw_value;
 use super::{optional_span, optional_time, raw, time};
 use crate::error::ApiError;
 
-/// A session as it stands.
+/// A session.
 pub fn session(tenant: &Name, view: &SessionView) -> wire::Session {
     let SessionView {
         key,
@@ -53,7 +53,7 @@ pub fn session(tenant: &Name, view: &SessionView) -> wire::Session {
     }
 }
 
-/// A session of which nothing is known but what was just said of it.
+/// A session of which the server knows only the usage that was just reported.
 pub fn idle_session(tenant: &Name, key: &Name, tokens: u64, window: u64) -> wire::Session {
     let throttled = is_throttled(tokens, window);
     wire::Session {
@@ -74,7 +74,7 @@ pub fn idle_session(tenant: &Name, key: &Name, tokens: u64, window: u64) -> wire
     }
 }
 
-/// Which jobs of a session a stop ended.
+/// The jobs that a stop of a session ended.
 pub fn session_stopped(key: &Name, stopped: &SessionStopped) -> wire::SessionStopped {
     let ids = |jobs: &[JobId]| jobs.iter().map(JobId::to_string).collect();
     wire::SessionStopped {
@@ -147,7 +147,7 @@ fn catch_up(policy: CatchUp) -> wire::CatchUpRequest {
     }
 }
 
-/// A template of jobs as the request that would make it, without its payload.
+/// The template of a schedule's jobs as a request, without its payload.
 pub fn template(spec: &JobSpec) -> wire::JobRequest<'_> {
     let keys: Vec<(Cow<'_, str>, Cow<'_, str>)> =
         spec.keys.iter().map(|key| (key.name.as_str().into(), key.value.as_str().into())).collect();
@@ -157,7 +157,7 @@ pub fn template(spec: &JobSpec) -> wire::JobRequest<'_> {
         payload: None,
         agent: Some(spec.agent.as_str().into()),
         lane: Some(spec.lane.as_str().into()),
-        session: spec.session.as_ref().map(session_asked),
+        session: spec.session.as_ref().map(session_request),
         priority: Some(wire::Priority::Number(spec.priority)).filter(|_| spec.priority != 0),
         keys: Some(wire::KeyMap(keys)).filter(|keys| !keys.0.is_empty()),
         not_before: optional_time(spec.not_before),
@@ -177,8 +177,8 @@ pub fn template(spec: &JobSpec) -> wire::JobRequest<'_> {
     }
 }
 
-/// Always an object, so that a patch can change one of its fields.
-fn session_asked(session: &Session) -> wire::SessionRequest<'_> {
+/// Always an object, so that a patch can change a single field.
+fn session_request(session: &Session) -> wire::SessionRequest<'_> {
     let Session { key, max_concurrent, mode, cap, drop, debounce, debounce_max, sent_at } = session;
     wire::SessionRequest::Object(wire::SessionObject {
         key: key.as_str().into(),
@@ -215,7 +215,7 @@ fn retry(policy: &RetryPolicy) -> wire::RetryRequest<'static> {
     }
 }
 
-/// An entry of the run log.
+/// An entry of the firing log.
 pub fn schedule_firing(log: &FiringLogEntry) -> wire::ScheduleFiring {
     let FiringLogEntry {
         number,
@@ -255,7 +255,7 @@ pub fn schedule_firing(log: &FiringLogEntry) -> wire::ScheduleFiring {
     }
 }
 
-/// Runs that would come, with the time on a clock of the zone.
+/// Future firings, with the local time of the zone.
 pub fn preview(zone: &Name, slots: &[Wall]) -> wire::SchedulePreview {
     let clock = TimeZoneDatabase::bundled().get(zone.as_str()).unwrap_or(TimeZone::UTC);
     let local = |at: Wall| match Timestamp::from_millisecond(at.0) {

@@ -1,4 +1,4 @@
-//! Turns the engine's figures into what clients see: lanes, statistics, and why a job does not run.
+//! Renders lanes, statistics, and explanations of why a job does not run.
 
 use laneway_core::engine::{AgentStats, Counts, Explanation, Hold, LaneStats, Stats};
 use laneway_core::{LaneOrder, Name, ShutdownPolicy};
@@ -8,7 +8,7 @@ use laneway_wire as wire;
 
 use super::time;
 
-/// A lane with its limits and figures.
+/// A lane with its limits and statistics.
 pub fn lane(stats: &LaneStats) -> wire::Lane {
     let settings = &stats.settings;
     wire::Lane {
@@ -36,7 +36,7 @@ pub fn lane(stats: &LaneStats) -> wire::Lane {
     }
 }
 
-/// Figures of now.
+/// The statistics of the server.
 pub fn stats(stats: &Stats) -> wire::Stats {
     wire::Stats {
         scheduled: stats.scheduled,
@@ -90,7 +90,7 @@ fn counts(counts: &Counts) -> wire::Counts {
     }
 }
 
-/// Every code of a hold.
+/// Every code of a blocker.
 pub const BLOCKER_CODES: [&str; 28] = [
     "draining",
     "storage_low",
@@ -127,11 +127,11 @@ pub fn explanation(id: String, explanation: &Explanation) -> wire::Explanation {
     let blocked_by: Vec<wire::Blocker> = explanation.holds.iter().map(hold).collect();
     let summary = match blocked_by.as_slice() {
         [] if explanation.state.is_open() => {
-            format!("The job is {}; nothing holds it back.", explanation.state)
+            format!("The job is {}; nothing blocks it.", explanation.state)
         }
-        [] => "Nothing holds the job back: it is the next to start.".to_owned(),
+        [] => "Nothing blocks the job: it starts next.".to_owned(),
         [only] => only.message.clone(),
-        [first, rest @ ..] => format!("{} {} more thing(s) hold it back, too.", first.message, rest.len()),
+        [first, rest @ ..] => format!("{} {} more gate(s) block it.", first.message, rest.len()),
     };
     wire::Explanation {
         id,
@@ -146,12 +146,13 @@ pub fn explanation(id: String, explanation: &Explanation) -> wire::Explanation {
 pub fn explanation_of_ended(id: String, view: &JobView) -> wire::Explanation {
     let state = view.state();
     let reason = view.end.as_ref().map_or("", |end| end.reason.as_str());
-    let summary =
-        format!("The job has ended: {state} ({reason}). It does not run again; retry it to make a new one.");
+    let summary = format!(
+        "The job has ended: {state} ({reason}). It does not run again; retry it to create a new one."
+    );
     wire::Explanation { id, state: state.as_str().to_owned(), summary, blocked_by: Vec::new(), ahead: 0 }
 }
 
-/// What holds a job back, in short: the first part of the sentence that explains it.
+/// Why a job waits, in short: the first part of the explanation.
 pub fn waiting_for(hold_reason: &Hold) -> String {
     let message = hold(hold_reason).message;
     message.split("; ").next().unwrap_or_default().trim_end_matches('.').to_owned()
@@ -162,33 +163,33 @@ fn hold(hold: &Hold) -> wire::Blocker {
         return answer;
     }
     match hold {
-        Hold::Draining => plain("draining", None, "The server is stopping and starts nothing.".to_owned()),
+        Hold::Draining => plain("draining", None, "The server is stopping and starts no jobs.".to_owned()),
         Hold::StorageLow => plain(
             "storage_low",
             None,
-            "The data directory is nearly full: what runs goes on, nothing starts. Free disk space."
+            "The data directory is nearly full: running jobs go on, and no job starts. Free disk space."
                 .to_owned(),
         ),
         Hold::NotBefore { at } => {
             let at = time(*at);
-            let message = format!("It may not start before {at}.");
+            let message = format!("The job may not start before {at}.");
             wire::Blocker { at: Some(at), ..plain("not_before", None, message) }
         }
         Hold::Backoff { remaining } => {
-            let message = format!("It failed and is tried again in {}.", format_span(*remaining));
+            let message = format!("The job failed and is retried in {}.", format_span(*remaining));
             wire::Blocker { remaining_ms: Some(remaining.0), ..plain("backoff", None, message) }
         }
         Hold::Uncalled { by } => {
-            plain("uncalled", Some(by), format!("It starts when node {by} of its run calls it."))
+            plain("uncalled", Some(by), format!("The job starts when node {by} of its run calls it."))
         }
         Hold::Upstream { nodes, count } => {
             let listed: Vec<&str> = nodes.iter().map(Name::as_str).collect();
             let more = if *count as usize > nodes.len() { ", …" } else { "" };
-            let message = format!("It waits for nodes {}{more} of its run.", listed.join(", "));
+            let message = format!("The job waits for nodes {}{more} of its run.", listed.join(", "));
             wire::Blocker { ahead: Some((*count).into()), ..plain("upstream", None, message) }
         }
         Hold::Debounce { remaining } => {
-            let message = format!("Others of its session may join it for {}.", format_span(*remaining));
+            let message = format!("Other jobs of its session may join it for {}.", format_span(*remaining));
             wire::Blocker { remaining_ms: Some(remaining.0), ..plain("debounce", None, message) }
         }
         Hold::SessionThrottled { session, tokens, window } => {
@@ -198,25 +199,25 @@ fn hold(hold: &Hold) -> wire::Blocker {
             plain("session_throttled", Some(session), message)
         }
         Hold::SessionStopping { session, runs } => {
-            let message = format!("{runs} run(s) of session {session} were told to stop and have not ended.");
+            let message = format!("{runs} attempt(s) of canceled jobs of session {session} still run.");
             plain("session_stopping", Some(session), message)
         }
         Hold::SessionOrder { session, ahead, next } => {
-            let message = format!("{ahead} earlier job(s) of session {session} go first, {next} next.");
+            let message = format!("{ahead} earlier job(s) of session {session} start first, {next} next.");
             wire::Blocker { ahead: Some(*ahead), ..plain("session_order", Some(session), message) }
         }
         Hold::LanePaused { lane } => {
             plain("lane_paused", Some(lane), format!("Lane {lane} is paused; resume it to start jobs."))
         }
         Hold::NoExecutor { kind } => {
-            let message = format!("Nobody offers to run kind {kind}; start a worker or a handler for it.");
+            let message = format!("No worker or handler runs the kind {kind}; start one.");
             plain("no_executor", Some(kind), message)
         }
-        _ => plain("turn", None, "Others go first in the lane; its turn comes.".to_owned()),
+        _ => plain("turn", None, "Other jobs of the lane start first.".to_owned()),
     }
 }
 
-/// The machine, or a worker that must ask.
+/// The capacity of the machine, or a pull worker that is missing.
 fn of_machine(hold: &Hold) -> Option<wire::Blocker> {
     let answer = match hold {
         Hold::NotQuiet { state, rule } => {
@@ -224,12 +225,13 @@ fn of_machine(hold: &Hold) -> Option<wire::Blocker> {
             plain(
                 "not_quiet",
                 None,
-                format!("The machine is {state}; it starts when that is {rule} or quieter."),
+                format!("The machine is {state}; the job starts when it is {rule} or quieter."),
             )
         }
         Hold::NoUnits { cost, free, usable } => {
-            let message =
-                format!("It needs {cost} units, and {free} of {usable} are free; others must end first.");
+            let message = format!(
+                "The job needs {cost} units, and {free} of {usable} are free; other jobs must end first."
+            );
             wire::Blocker {
                 used: Some(usable.saturating_sub(*free)),
                 limit: Some(*usable),
@@ -237,10 +239,10 @@ fn of_machine(hold: &Hold) -> Option<wire::Blocker> {
             }
         }
         Hold::Reserved { job } => {
-            plain("reserved", None, format!("Units are kept for job {job}, which was overtaken too often."))
+            plain("reserved", None, format!("Units are kept for job {job}, which was bypassed too often."))
         }
         Hold::Unclaimed { lane } => {
-            plain("unclaimed", Some(lane), format!("No worker of lane {lane} has asked for it."))
+            plain("unclaimed", Some(lane), format!("No worker of lane {lane} has claimed it."))
         }
         _ => return None,
     };
@@ -274,10 +276,10 @@ fn full(hold: &Hold) -> Option<wire::Blocker> {
             ("kind_full", Some(kind), format!("Kind {kind}"), used, limit)
         }
         Hold::ExecutorFull { executor, used, limit } => {
-            ("executor_full", Some(executor), format!("Place {executor}"), used, limit)
+            ("executor_full", Some(executor), format!("Executor {executor}"), used, limit)
         }
         Hold::KeyFull { name, value, used, limit } => {
-            let message = format!("{name} {value} is held by {used} of {limit} jobs; one must end first.");
+            let message = format!("{name} {value} is in use by {used} of {limit} jobs; one must end first.");
             let value = Some(value.to_string());
             return Some(wire::Blocker {
                 value,

@@ -1,4 +1,4 @@
-//! Workers, for people.
+//! Renders workers and placement constraints.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,13 @@ use laneway_core::engine::{Hold, Lacks};
 use laneway_core::worker::{Affinity, Orders, Package, Placement, ResourceRef, WorkerView};
 use laneway_core::{Name, Span};
 use laneway_wire::{
-    self as wire, AffinityWanted, PackageWanted, ResourceWanted, Worker, WorkerConstraints, WorkerPackage,
+    self as wire, AffinityConstraint, PackageConstraint, ResourceConstraint, Worker, WorkerConstraints,
+    WorkerPackage,
 };
 
 use super::time;
 
-/// A worker as it stands now.
+/// A worker.
 pub fn worker(view: &WorkerView) -> Worker {
     let WorkerView {
         offer,
@@ -60,7 +61,7 @@ pub fn worker(view: &WorkerView) -> Worker {
     }
 }
 
-/// What a job wants of its worker, as it was asked for.
+/// The placement constraints of a job, as the request had them.
 pub fn placement(placement: &Placement) -> WorkerConstraints<'_> {
     let Placement { package, features, labels, affinity, resources } = placement;
     let text = |name: &'_ Name| Cow::Owned(name.to_string());
@@ -69,10 +70,10 @@ pub fn placement(placement: &Placement) -> WorkerConstraints<'_> {
     WorkerConstraints {
         package: package
             .as_ref()
-            .map(|Package { name, version }| PackageWanted { name: text(name), version: text(version) }),
+            .map(|Package { name, version }| PackageConstraint { name: text(name), version: text(version) }),
         features: Some(features.collect::<Vec<_>>()).filter(|list| !list.is_empty()),
         labels: Some(labels.collect()).filter(|list: &std::collections::BTreeMap<_, _>| !list.is_empty()),
-        affinity: affinity.as_ref().map(|Affinity { key, mode, expires_at }| AffinityWanted {
+        affinity: affinity.as_ref().map(|Affinity { key, mode, expires_at }| AffinityConstraint {
             key: text(key),
             mode: Some(mode.as_str().into()),
             expires_at: expires_at.map(|at| time(at).into()),
@@ -81,9 +82,9 @@ pub fn placement(placement: &Placement) -> WorkerConstraints<'_> {
     }
 }
 
-fn resource(resource: &ResourceRef) -> ResourceWanted<'_> {
+fn resource(resource: &ResourceRef) -> ResourceConstraint<'_> {
     let ResourceRef { id, worker, sort, scope, expires_at } = resource;
-    ResourceWanted {
+    ResourceConstraint {
         id: id.as_str().into(),
         worker: worker.as_str().into(),
         sort: sort.as_str().into(),
@@ -92,7 +93,7 @@ fn resource(resource: &ResourceRef) -> ResourceWanted<'_> {
     }
 }
 
-/// Why no worker runs a job, where that holds it.
+/// Why no worker runs a job, if that blocks it.
 pub fn hold(hold: &Hold) -> Option<wire::Blocker> {
     let (code, name, message) = match hold {
         Hold::NoWorker { kind, lacks: Some(lacks), .. } => {
@@ -105,29 +106,29 @@ pub fn hold(hold: &Hold) -> Option<wire::Blocker> {
                     )
                 }
                 Lacks::Features => {
-                    format!("has all the features it wants. Workers of kind {kind} are connected")
+                    format!("has all the required features. Workers of kind {kind} are connected")
                 }
-                Lacks::Labels => format!("has all the labels it wants. Workers of kind {kind} are connected"),
+                Lacks::Labels => format!("has all the required labels. Workers of kind {kind} are connected"),
                 Lacks::Lane(lane) => format!("serves its lane, {lane}. Workers of other lanes are connected"),
             };
-            // The cause first: a narrow table shows only the beginning.
+            // The cause comes first: a narrow table shows only the beginning.
             ("no_worker", kind, format!("No worker {missing}."))
         }
         Hold::NoWorker { kind, lacks: None, fit, full, draining, unwell } => {
             let message = format!(
-                "Of {fit} workers that could run it, {full} are full, {draining} take nothing new and {unwell} are not well."
+                "Of {fit} workers that could run it, {full} are full, {draining} accept no new tasks and {unwell} are unhealthy."
             );
             ("workers_full", kind, message)
         }
         Hold::WorkerBusy { worker, standing } => {
             let how = match standing {
                 Some(standing) => format!("is {}", standing.as_str()),
-                None => "is not there".to_owned(),
+                None => "is not connected".to_owned(),
             };
             (
                 "worker_busy",
                 worker,
-                format!("Only worker {worker} may run it, and that one has no room or {how}."),
+                format!("Only worker {worker} can run it, and that worker has no free slot or {how}."),
             )
         }
         _ => return None,

@@ -1,4 +1,4 @@
-//! What runs made on workers: listed, and read through the worker that has it.
+//! Artifacts: listed, and downloaded through their worker.
 
 use axum::extract::State;
 use axum::http::header::{
@@ -21,18 +21,18 @@ use crate::range::Wanted;
 use crate::reply::{self, Answer};
 use crate::v1::jobs;
 
-/// Log lines that are read at once where all of them are looked at.
+/// The log lines that are read at once when all of them are scanned.
 const LOG_PAGE: usize = 1_000;
-/// When a worker that is away may be back: its first tries to connect come within seconds.
+/// When a worker that is away may be back. It tries to reconnect within seconds.
 const AWAY_RETRY: Span = Span::secs(5);
-/// When a place may be free again.
+/// When a download slot may be free again.
 const BUSY_RETRY: Span = Span::secs(1);
-/// Longest type of data that is told.
+/// The longest media type that is sent.
 const MIME_LEN_MAX: usize = 100;
-/// Longest name of a file that is told, in characters.
+/// The longest file name that is sent, in characters.
 const NAME_LEN_MAX: usize = 120;
 
-/// Lists what the runs of a job made on workers, in order. One that was told twice is listed once, as it was told last.
+/// Lists the artifacts of a job, in order. An artifact that was reported twice appears once, as it was last reported.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/artifacts", operation_id = "list_job_artifacts", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = ArtifactList), (status = 404, description = "not_found", body = Problem))
@@ -64,20 +64,20 @@ pub async fn list_job_artifacts(
     reply::ok(&ArtifactList { artifacts })
 }
 
-/// Reads the data of something that a run made, through the worker that has it. Takes one `Range` of bytes.
+/// Downloads an artifact through its worker. Supports one `Range` of bytes.
 #[utoipa::path(
     get, path = "/v1/artifacts/{id}", operation_id = "get_artifact", tag = "jobs", params(("id" = String, Path)),
     responses(
         (status = 200, description = "The data", content_type = "application/octet-stream"),
-        (status = 206, description = "The bytes that `Range` asks for", content_type = "application/octet-stream"),
+        (status = 206, description = "The bytes of the `Range`", content_type = "application/octet-stream"),
         (status = 404, description = "not_found", body = Problem),
-        (status = 409, description = "conflict: the job's result holds the data itself", body = Problem),
-        (status = 410, description = "gone: it has expired, or its worker does not have it any more", body = Problem),
+        (status = 409, description = "conflict: the job's result contains the data itself", body = Problem),
+        (status = 410, description = "gone: the artifact has expired, or its worker no longer has it", body = Problem),
         (status = 416, description = "range_not_satisfiable", body = Problem),
         (status = 429, description = "too_many: downloads", body = Problem),
-        (status = 502, description = "worker_failed: its worker cannot give it", body = Problem),
-        (status = 503, description = "worker_away: its worker is not connected now", body = Problem),
-        (status = 504, description = "worker_timeout: its worker did not answer in time", body = Problem)
+        (status = 502, description = "worker_failed: the worker failed to send the artifact", body = Problem),
+        (status = 503, description = "worker_away: the worker is not connected", body = Problem),
+        (status = 504, description = "worker_timeout: the worker did not respond in time", body = Problem)
     )
 )]
 pub async fn get_artifact(
@@ -92,7 +92,7 @@ pub async fn get_artifact(
     let connection = connection_of(&api, &tenant, &artifact.worker_id).await?;
     let slot = api.downloads.admit(&tenant, connection).ok_or_else(|| {
         let detail =
-            "too many artifacts are read at once, from this worker or in all; ask again when some are done";
+            "the limit of downloads at once is reached, for this worker or in total; send the request again later";
         later(Code::TooMany, detail, BUSY_RETRY)
     })?;
     let wanted = Wanted::of(&headers);
@@ -107,10 +107,10 @@ pub async fn get_artifact(
     Ok(response)
 }
 
-/// The artifact and whose it is, if the caller may see its job.
+/// The artifact and its tenant, if the caller may see its job.
 async fn find(api: &Api, caller: &Caller, id: ArtifactId) -> Result<(Name, JobArtifact), ApiError> {
     let no_artifact = || {
-        let detail = "there is no such artifact; `GET /v1/jobs/{id}/artifacts` lists those of a job, as long as it is kept";
+        let detail = "the artifact does not exist; `GET /v1/jobs/{id}/artifacts` lists those of a job until its retention ends";
         ApiError::new(Code::NotFound, detail)
     };
     let found = api.scheduler.read(move |reader| line_of(reader, id)).await?;
@@ -120,7 +120,7 @@ async fn find(api: &Api, caller: &Caller, id: ArtifactId) -> Result<(Name, JobAr
     artifact_of(id, &line).map(|artifact| (tenant, artifact)).ok_or_else(no_artifact)
 }
 
-/// The line that tells of an artifact, and whose job it belongs to.
+/// The log line of an artifact, and the tenant of its job.
 fn line_of(reader: &dyn Reader, id: ArtifactId) -> Result<Option<(Name, LogView)>, StoreError> {
     let Some(view) = reader.job(id.job)? else { return Ok(None) };
     let line = reader.logs(view.row.seq, id.line - 1, 1)?.pop();
@@ -128,29 +128,30 @@ fn line_of(reader: &dyn Reader, id: ArtifactId) -> Result<Option<(Name, LogView)
     Ok(line.map(|line| (view.row.spec.tenant, line)))
 }
 
-/// What a line tells. `None`: it cannot be read.
+/// The artifact in a log line. `None` when it cannot be read.
 fn artifact_of(id: ArtifactId, line: &LogView) -> Option<JobArtifact> {
     let artifact: JobArtifact = serde_json::from_str(&line.text).ok()?;
     Some(JobArtifact { id: id.to_string(), href: id.href(), attempt: line.attempt, ..artifact })
 }
 
-/// Whether there is anything to ask a worker for.
+/// Checks that the worker can have the artifact.
 fn check(artifact: &JobArtifact, id: ArtifactId, now: Wall) -> Result<(), ApiError> {
     if artifact.inline == Some(true) {
-        let detail = format!("the job's result holds the data itself; read it with GET /v1/jobs/{}", id.job);
+        let detail =
+            format!("the job's result contains the data itself; read it with GET /v1/jobs/{}", id.job);
         return Err(ApiError::new(Code::Conflict, detail));
     }
     let expires_at = artifact.expires_at.as_deref().and_then(|at| at.parse::<jiff::Timestamp>().ok());
     match expires_at {
         Some(at) if at.as_millisecond() <= now.0 => {
-            let detail = format!("the artifact expired at {at}; run the job again to have a new one");
+            let detail = format!("the artifact expired at {at}; run the job again to create a new one");
             Err(ApiError::new(Code::Gone, detail))
         }
         _ => Ok(()),
     }
 }
 
-/// The connection over which the worker can be asked now.
+/// The current connection of the worker.
 async fn connection_of(api: &Api, tenant: &Name, worker: &str) -> Result<ConnectionId, ApiError> {
     let view = match Name::new(worker) {
         Ok(worker) => api.scheduler.worker(tenant.clone(), worker).await?,
@@ -160,7 +161,7 @@ async fn connection_of(api: &Api, tenant: &Name, worker: &str) -> Result<Connect
 }
 
 fn away() -> ApiError {
-    let detail = "the worker that has the artifact is not connected now; ask again when it is back";
+    let detail = "the worker that has the artifact is not connected; send the request again when it is back";
     later(Code::WorkerAway, detail, AWAY_RETRY)
 }
 
@@ -171,7 +172,7 @@ fn later(code: Code, detail: &'static str, retry_after: Span) -> ApiError {
 fn not_begun(error: NotBegun) -> ApiError {
     let trouble = match error {
         NotBegun::OutOfRange(size) => {
-            let detail = format!("the artifact has {size} bytes; ask for a range of those");
+            let detail = format!("the artifact has {size} bytes; request a range of those");
             return ApiError::new(Code::RangeNotSatisfiable, detail);
         }
         NotBegun::Trouble(trouble) => trouble,
@@ -179,32 +180,30 @@ fn not_begun(error: NotBegun) -> ApiError {
     match trouble {
         PartTrouble::Away => away(),
         PartTrouble::Missing => {
-            let detail =
-                "the worker does not have the artifact any more; run the job again to have a new one";
+            let detail = "the worker no longer has the artifact; run the job again to create a new one";
             ApiError::new(Code::Gone, detail)
         }
         PartTrouble::Unknown => {
-            let detail = "the worker does not know `resource.read`: it is of a version that gives nothing out; update it";
+            let detail = "the worker does not support `resource.read`; update the worker";
             ApiError::new(Code::WorkerFailed, detail)
         }
         PartTrouble::TimedOut => {
-            let detail =
-                "the worker did not answer in time; ask again, and look at the worker if that does not help";
+            let detail = "the worker did not respond in time; send the request again, and check the worker if that does not help";
             ApiError::new(Code::WorkerTimeout, detail)
         }
         PartTrouble::Busy => {
-            let detail = "the worker is asked for too much at once; ask again in a moment";
+            let detail = "the worker has too many reads at once; send the request again in a moment";
             later(Code::TooMany, detail, BUSY_RETRY)
         }
         PartTrouble::Failed(why) => {
-            let detail = format!("the worker could not give the artifact: {why}; its log may say more");
+            let detail = format!("the worker failed to send the artifact: {why}; its log may say more");
             ApiError::new(Code::WorkerFailed, detail)
         }
     }
 }
 
-/// What is told of the data. A worker's words about it are taken only where they can do no harm, and no browser shows it
-/// as a page of ours.
+/// The headers of a download. Metadata of the worker is used only where it is harmless, and no browser shows the data
+/// as a page of this server.
 fn headers_of(artifact: &JobArtifact, download: &Download, wanted: Wanted) -> Result<HeaderMap, ApiError> {
     let text = |key: &str| artifact.metadata.as_ref().and_then(|metadata| metadata.get(key)?.as_str());
     let mime = text("mime_type").filter(|mime| is_mime(mime)).unwrap_or("application/octet-stream");
@@ -226,7 +225,7 @@ fn headers_of(artifact: &JobArtifact, download: &Download, wanted: Wanted) -> Re
     Ok(headers)
 }
 
-/// True for what looks like `image/png`, with nothing behind it.
+/// True for a plain media type such as `image/png`, without parameters.
 fn is_mime(text: &str) -> bool {
     let is_token = |token: &str| {
         let signs = b"+-._";
@@ -237,8 +236,8 @@ fn is_mime(text: &str) -> bool {
         && text.split_once('/').is_some_and(|(sort, detail)| is_token(sort) && is_token(detail))
 }
 
-/// Says that the data is to be kept as a file, and under which name: the last part of a path, without signs that mean
-/// something to a shell, a browser or an eye.
+/// Marks the data as a file with a name: the last part of a path, without characters that are special to a shell, a
+/// browser or a reader.
 fn disposition(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let kept = |sign: &char| sign.is_alphanumeric() || " ._-()+,=@".contains(*sign);
@@ -262,22 +261,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_worker_cannot_do_has_a_status_and_a_remedy() {
-        let told = |trouble: PartTrouble| {
+    fn failures_of_a_worker_have_a_status_and_a_remedy() {
+        let status = |trouble: PartTrouble| {
             let error = not_begun(trouble.into());
             (error.code.status().as_u16(), error.retry_after.is_some())
         };
-        assert_eq!(told(PartTrouble::Away), (503, true));
-        assert_eq!(told(PartTrouble::Busy), (429, true));
-        assert_eq!(told(PartTrouble::Missing), (410, false));
-        assert_eq!(told(PartTrouble::Unknown), (502, false));
-        assert_eq!(told(PartTrouble::Failed("E.INTERNAL".into())), (502, false));
-        assert_eq!(told(PartTrouble::TimedOut), (504, false));
+        assert_eq!(status(PartTrouble::Away), (503, true));
+        assert_eq!(status(PartTrouble::Busy), (429, true));
+        assert_eq!(status(PartTrouble::Missing), (410, false));
+        assert_eq!(status(PartTrouble::Unknown), (502, false));
+        assert_eq!(status(PartTrouble::Failed("E.INTERNAL".into())), (502, false));
+        assert_eq!(status(PartTrouble::TimedOut), (504, false));
         assert_eq!(not_begun(NotBegun::OutOfRange(3)).code.status().as_u16(), 416);
     }
 
     #[test]
-    fn only_plain_types_are_told() {
+    fn only_plain_media_types_are_sent() {
         for good in ["image/png", "application/vnd.api+json", "text/plain", "x-y/z.1_2"] {
             assert!(is_mime(good), "{good}");
         }
@@ -290,17 +289,17 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_do_no_harm() {
-        let told = |name: &str| disposition(name).replace("attachment; ", "");
-        assert_eq!(told("report 1.pdf"), "filename=\"report 1.pdf\"");
-        assert_eq!(told("../../etc/passwd"), "filename=\"passwd\"");
-        assert_eq!(told("C:\\x\\.bashrc"), "filename=\"bashrc\"");
-        assert_eq!(told("a\"; x=\"b\r\nc"), "filename=\"a x=bc\"");
-        assert_eq!(told("für.txt"), "filename=\"f_r.txt\"; filename*=UTF-8''f%C3%BCr.txt");
-        assert_eq!(told("gpj.\u{202e}exe"), "filename=\"gpj.exe\"");
+    fn file_names_are_harmless() {
+        let sent = |name: &str| disposition(name).replace("attachment; ", "");
+        assert_eq!(sent("report 1.pdf"), "filename=\"report 1.pdf\"");
+        assert_eq!(sent("../../etc/passwd"), "filename=\"passwd\"");
+        assert_eq!(sent("C:\\x\\.bashrc"), "filename=\"bashrc\"");
+        assert_eq!(sent("a\"; x=\"b\r\nc"), "filename=\"a x=bc\"");
+        assert_eq!(sent("für.txt"), "filename=\"f_r.txt\"; filename*=UTF-8''f%C3%BCr.txt");
+        assert_eq!(sent("gpj.\u{202e}exe"), "filename=\"gpj.exe\"");
         for nothing in ["", "..", "/", "\u{202e}"] {
-            assert_eq!(told(nothing), "filename=\"artifact\"");
+            assert_eq!(sent(nothing), "filename=\"artifact\"");
         }
-        assert_eq!(told(&"x".repeat(999)).len(), NAME_LEN_MAX + "filename=\"\"".len());
+        assert_eq!(sent(&"x".repeat(999)).len(), NAME_LEN_MAX + "filename=\"\"".len());
     }
 }

@@ -1,4 +1,4 @@
-//! The audit list: who did what, when, and what became of it.
+//! Audit entries.
 
 use axum::extract::State;
 use laneway_core::EventKind;
@@ -13,13 +13,13 @@ use crate::query::Parameters;
 use crate::render;
 use crate::reply::{self, Answer};
 
-/// Lists calls that changed something or were not allowed to, newest first. With `action=cmd.dispatch`: what was sent to
-/// workers, and what became of it.
+/// Lists requests that changed something or were denied, newest first. With `action=cmd.dispatch`: the dispatches to
+/// workers and their outcomes.
 #[utoipa::path(
     get, path = "/v1/audit", operation_id = "list_audit", tag = "audit",
     params(
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query),
-        ("action" = Option<String>, Query, description = "only this action, such as `job.canceled` or `cmd.dispatch`; \
+        ("action" = Option<String>, Query, description = "Only this action, such as `job.canceled` or `cmd.dispatch`; \
             dispatches are shown only where they are asked for"),
     ),
     responses((status = 200, body = AuditList), (status = 400, description = "invalid_cursor", body = Problem))
@@ -39,8 +39,8 @@ pub async fn list_audit(State(api): State<Api>, caller: Caller, list: Parameters
     reply::ok(&AuditList { entries, next: page.next.map(|next| api.cursors.write(&name, next)) })
 }
 
-/// Which events an action means. A busy server sends thousands of dispatches a second: they would bury what people do,
-/// so they come only where they are asked for.
+/// The events of an action. A busy server sends thousands of dispatches in a second. They would hide what people do,
+/// so they are listed only on request.
 fn read_action(action: Option<&str>) -> Result<EventFilter, ApiError> {
     let Some(action) = action else { return Ok(EventFilter { called: true, ..EventFilter::default() }) };
     if action == DispatchLine::ACTION {
@@ -51,7 +51,7 @@ fn read_action(action: Option<&str>) -> Result<EventFilter, ApiError> {
         None => Err(ApiError::field(
             "action",
             format!(
-                "{action:?} is no action; write `cmd.dispatch` or the kind of an event, such as `job.canceled`"
+                "{action:?} is not an action; use `cmd.dispatch` or the type of an event, such as `job.canceled`"
             ),
         )),
     }

@@ -1,4 +1,4 @@
-//! The configuration: shows it, changes it, reads its file again.
+//! The configuration: shown, changed, and reloaded.
 
 use axum::extract::{Request, State};
 use laneway_wire::{ConfigReload, Problem};
@@ -11,16 +11,17 @@ use crate::json::{self, StrictValue};
 use crate::query::{NoBody, NoParameters};
 use crate::reply::{self, Answer};
 
-/// Shows the configuration in force. Secrets are `***`.
+/// Shows the configuration in effect. Secrets are `***`.
 #[utoipa::path(get, path = "/v1/config", operation_id = "get_config", tag = "config", responses((status = 200, description = "The whole tree", body = serde_json::Value)))]
 pub async fn get_config(State(api): State<Api>, _: NoParameters) -> Answer {
     reply::ok(&api.config.current().to_json())
 }
 
-/// Changes the configuration (JSON merge patch, RFC 7396), all or nothing. `null` undoes what earlier calls changed.
+/// Changes the configuration (JSON merge patch, RFC 7396), completely or not at all. `null` removes the change of an
+/// earlier request.
 #[utoipa::path(
     patch, path = "/v1/config", operation_id = "patch_config", tag = "config", request_body = serde_json::Value,
-    responses((status = 200, description = "The whole tree after the change", body = serde_json::Value), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 409, description = "conflict", body = Problem))
+    responses((status = 200, description = "The whole configuration after the change", body = serde_json::Value), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 409, description = "conflict", body = Problem))
 )]
 pub async fn patch_config(
     State(api): State<Api>,
@@ -36,7 +37,7 @@ pub async fn patch_config(
     reply::ok(&config.to_json())
 }
 
-/// Reads the configuration file again, all or nothing.
+/// Reads the configuration file again, and applies it completely or not at all.
 #[utoipa::path(
     post, path = "/v1/config/reload", operation_id = "reload_config", tag = "config",
     responses((status = 200, body = ConfigReload), (status = 409, description = "conflict: the file cannot be used", body = Problem))

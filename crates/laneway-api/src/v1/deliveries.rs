@@ -1,4 +1,4 @@
-//! Looks at the news that ended jobs owe somebody, and sends it again.
+//! Webhook deliveries: listed, shown, and replayed.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -18,10 +18,10 @@ use crate::reply::{self, Answer};
 #[utoipa::path(
     get, path = "/v1/deliveries", operation_id = "list_deliveries", tag = "deliveries",
     params(
-        ("job" = Option<String>, Query, description = "Only of this job"),
+        ("job" = Option<String>, Query, description = "Only the delivery of this job"),
         ("state" = Option<String>, Query, description = "`waiting`, `delivered`, `failed` or `dropped`"),
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next` of the page before; every filter as it was"),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page; keep every filter unchanged"),
     ),
     responses((status = 200, body = DeliveryList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
@@ -55,13 +55,13 @@ pub async fn get_delivery(
     reply::ok(&find(&api, &caller, id).await?)
 }
 
-/// Sends the news of a job's end again, whatever became of it before.
+/// Sends the webhook of a job again, whatever its state.
 ///
-/// It keeps its `webhook-id`. A delivery that waits is tried now; one that is under way is left alone.
+/// It keeps its `webhook-id`. A waiting delivery is tried now; one that is being tried is left alone.
 #[utoipa::path(
     post, path = "/v1/deliveries/{id}/replay", operation_id = "replay_delivery", tag = "deliveries",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 202, description = "It is sent", body = Delivery), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many", body = Problem))
+    responses((status = 202, description = "The delivery is sent", body = Delivery), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many", body = Problem))
 )]
 pub async fn replay_delivery(
     State(api): State<Api>,
@@ -78,7 +78,7 @@ pub async fn replay_delivery(
     }
 }
 
-/// The delivery, if there is one that the caller may see.
+/// The delivery, if the caller may see it.
 async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<Delivery, ApiError> {
     let found = api.scheduler.read(move |reader| {
         let Some(row) = reader.delivery(id)? else { return Ok(None) };
@@ -106,6 +106,6 @@ fn state(text: &str) -> Result<DeliveryState, ApiError> {
 
 fn no_delivery() -> ApiError {
     let detail =
-        "no delivery is owed for such a job: it has no callback, has not ended, or is not kept any more";
+        "the job has no delivery: it has no callback, has not ended, or was removed after its retention";
     ApiError::new(Code::NotFound, detail)
 }

@@ -1,7 +1,6 @@
-//! The drain of a server: new jobs are rejected, and what waits and runs goes on until it has ended.
+//! The drain of a server: it rejects new jobs, and waiting and running jobs go on.
 //!
-//! It is not kept: a server that starts again admits jobs. A stop of the process is something else; see `drain.rs` of the
-//! runtime.
+//! A restart ends the drain. A stop of the process is something else; see `drain.rs` of the runtime.
 
 use axum::extract::State;
 use laneway_wire::{Drain, Problem};
@@ -11,13 +10,13 @@ use crate::auth::Caller;
 use crate::query::{NoBody, NoParameters};
 use crate::reply::{self, Answer};
 
-/// Shows whether the server is drained, and what is left to do.
+/// Shows whether the server is drained, and how many jobs are left.
 #[utoipa::path(get, path = "/v1/drain", operation_id = "get_drain", tag = "server", responses((status = 200, body = Drain)))]
 pub async fn get_drain(State(api): State<Api>, _: NoParameters) -> Answer {
     render(&api).await
 }
 
-/// Rejects new jobs from now on, of every tenant. What waits and runs goes on. Idempotent.
+/// Rejects new jobs from now on, of every tenant. Waiting and running jobs go on. Idempotent.
 #[utoipa::path(
     post, path = "/v1/drain", operation_id = "begin_drain", tag = "server",
     responses((status = 200, body = Drain), (status = 503, description = "draining", body = Problem))
@@ -39,7 +38,7 @@ pub async fn end_drain(State(api): State<Api>, caller: Caller, _: NoParameters, 
 
 async fn render(api: &Api) -> Answer {
     let stats = api.scheduler.stats(None).await?;
-    // What readiness says is read anew.
+    // The next readiness check reads the load again.
     *api.load.lock().await = None;
     reply::ok(&Drain {
         draining: stats.closed || stats.draining,

@@ -15,17 +15,17 @@ use crate::query::Parameters;
 use crate::reply::Answer;
 use crate::sse;
 
-/// The header by which a client that comes back says what it has seen.
+/// The header with the last event that a reconnecting client has seen.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Streams events as they happen (server-sent events).
 ///
-/// With `Last-Event-ID` (or `after`) the stream begins with everything after that number, in order and once, or with one
-/// event `gap` for what is no longer kept or never was.
+/// With `Last-Event-ID` (or `after`) the stream begins with every event after that number, in order and once. If
+/// events are missing, it begins with one event `gap`.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "stream_events", tag = "events",
     params(
-        ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The last event that the client has seen"),
         ("after" = Option<u64>, Query, description = "The same, for clients that cannot set headers"),
         ("job" = Option<String>, Query, description = "Only events of this job"),
     ),
@@ -51,7 +51,7 @@ pub async fn stream_events(
         error.retry_after = Some(Span::secs(5));
         error
     })?;
-    let audit = authority::of("list_audit").expect("the operation has a row in the table of authority");
+    let audit = authority::of("list_audit").expect("the operation has a row in the permission table");
     let interest = Interest {
         tenant: caller.scope().cloned(),
         others: job.is_none(),

@@ -1,7 +1,7 @@
-//! Instances: servers of browser tabs. Shows them, puts them, takes them back.
+//! Instances: servers of browser tabs. Listed, set and removed.
 //!
-//! An instance is a part of the configuration, so every change is a change of the configuration. Its token goes in and
-//! never comes out.
+//! An instance is a part of the configuration, so every change is a change of the configuration. Its token is never
+//! shown.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -35,7 +35,8 @@ pub async fn get_instance(State(api): State<Api>, PathName(id): PathName, _: NoP
     reply::ok(&shown(&api.config.current(), &id).ok_or_else(no_instance)?)
 }
 
-/// Puts an instance. What is absent stays as it is; an instance that moves to another address loses its token.
+/// Creates or changes an instance. An absent field keeps its value. An instance that moves to another address loses
+/// its token.
 #[utoipa::path(
     put, path = "/v1/instances/{id}", operation_id = "put_instance", tag = "instances", params(("id" = String, Path)),
     request_body = InstanceRequest,
@@ -53,18 +54,18 @@ pub async fn put_instance(
     let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
     let InstanceRequest { url, port, token, tabs } = json::parse(&bytes, json::DEPTH_MAX)?;
     if url.is_some() && port.is_some() {
-        return Err(ApiError::field("port", "stands beside url; give one of them"));
+        return Err(ApiError::field("port", "is set beside url; send one of them"));
     }
     let patch = InstancePatch { url, port, token: token.map(|token| Secret::new(&token)), tabs };
     let (config, is_new) = instances::put(&api.config, id.clone(), patch, caller.origin()).await?;
-    let instance = shown(&config, &id).ok_or_else(|| ApiError::internal("a put instance is not there"))?;
+    let instance = shown(&config, &id).ok_or_else(|| ApiError::internal("a stored instance is missing"))?;
     reply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &instance)
 }
 
-/// Takes back what calls put. An instance that the file names is shown as the file has it.
+/// Removes an instance, or its changes: an instance of the configuration file is shown as the file has it.
 #[utoipa::path(
     delete, path = "/v1/instances/{id}", operation_id = "delete_instance", tag = "instances", params(("id" = String, Path)),
-    responses((status = 200, description = "The file's instance of that id holds again", body = Instance), (status = 204, description = "Gone"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the file names it", body = Problem))
+    responses((status = 200, description = "The instance of the configuration file is in effect again", body = Instance), (status = 204, description = "Removed"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the configuration file has it", body = Problem))
 )]
 pub async fn delete_instance(
     State(api): State<Api>,
@@ -95,5 +96,5 @@ fn render(id: &Name, instance: &laneway_browser::Instance) -> Instance {
 }
 
 fn no_instance() -> ApiError {
-    ApiError::new(Code::NotFound, "there is no such instance; PUT makes one")
+    ApiError::new(Code::NotFound, "the instance does not exist; create it with PUT")
 }

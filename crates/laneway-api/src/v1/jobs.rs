@@ -1,4 +1,4 @@
-//! Looks at jobs, cancels them and tries them again.
+//! Jobs: shown, listed, explained, canceled and retried.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -22,19 +22,19 @@ use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::{schedules, submit};
 
-/// Most events of a job that are shown, and how many when nothing is said: more than its attempts can leave with any sane
+/// The largest and the default number of listed events of a job: more than its attempts cause with any reasonable
 /// policy.
 const EVENTS_MAX: usize = 1_000;
-/// Longest time that a call may wait for the end of a job: proxies cut calls that are silent for longer.
+/// The longest time that a request may wait for the end of a job. Proxies cut requests that are silent for longer.
 pub const WAIT_MAX: Span = Span::secs(60);
-/// Jobs of a list that are explained between two turns of the scheduler.
+/// The number of jobs that are explained before the scheduler processes other commands.
 const EXPLAINED_AT_ONCE: usize = 32;
 
-/// Shows a job; with `wait`, once it has ended or the time is over, whichever comes first.
+/// Shows a job. With `wait`, responds when it has ended or the time has passed, whichever is first.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}", operation_id = "get_job", tag = "jobs",
-    params(("id" = String, Path), ("wait" = Option<String>, Query, description = "Answer when the job has ended, or after this time: at most 60s. A server that stops, or needs the share of this call for another caller, answers at once.")),
-    responses((status = 200, body = Job<'_>), (status = 400, description = "invalid_id, invalid_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many calls wait, with Retry-After", body = Problem))
+    params(("id" = String, Path), ("wait" = Option<String>, Query, description = "Respond when the job has ended, or after this time: at most 60s. A server that stops, or needs the share of this caller for another one, responds at once.")),
+    responses((status = 200, body = Job<'_>), (status = 400, description = "invalid_id, invalid_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many requests wait, with Retry-After", body = Problem))
 )]
 pub async fn get_job(
     State(api): State<Api>,
@@ -45,7 +45,10 @@ pub async fn get_job(
     let list = list.only(&["wait"])?;
     let wait = list.get("wait").map(|text| convert::span("wait", text)).transpose()?.unwrap_or_default();
     if wait > WAIT_MAX {
-        return Err(ApiError::field("wait", "is longer than 60s; give 60s or less, and ask again"));
+        return Err(ApiError::field(
+            "wait",
+            "is longer than 60s; use 60s or less, and send the request again",
+        ));
     }
     let mut view = find(&api, &caller, id).await?;
     if wait > Span(0) && view.end.is_none() {
@@ -55,7 +58,7 @@ pub async fn get_job(
     reply::ok(&render::job(&view, api.scheduler.progress(id)))
 }
 
-/// Shows what a job was submitted with, byte for byte.
+/// Shows the payload of a job, byte for byte.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/payload", operation_id = "get_job_payload", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The payload", body = serde_json::Value), (status = 404, description = "not_found", body = Problem))
@@ -78,14 +81,14 @@ pub async fn get_job_payload(
 #[utoipa::path(
     get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(
-        ("state" = Option<String>, Query, description = "One or more states: repeated, or with commas."),
+        ("state" = Option<String>, Query, description = "One or more states: repeated, or separated by commas."),
         ("lane" = Option<String>, Query), ("agent" = Option<String>, Query), ("kind" = Option<String>, Query),
         ("session" = Option<String>, Query), ("tag" = Option<String>, Query),
         ("created_before" = Option<String>, Query, description = "RFC 3339"),
         ("created_after" = Option<String>, Query, description = "RFC 3339"),
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next` of the page before; every filter as it was"),
-        ("explain" = Option<bool>, Query, description = "true: jobs that wait say why, in `waiting_for`"),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page; keep every filter unchanged"),
+        ("explain" = Option<bool>, Query, description = "true: `waiting_for` says why a waiting job waits"),
     ),
     responses((status = 200, body = JobList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
@@ -119,10 +122,10 @@ pub async fn list_jobs(State(api): State<Api>, caller: Caller, list: Parameters)
     reply::ok(&JobList { jobs, next: page.next.map(|next| api.cursors.write(&name, next)) })
 }
 
-/// Ends a job.
+/// Cancels a job.
 ///
-/// A job that waits never starts. A job that runs is canceled at once; its run is asked to stop and holds its limits until
-/// it has.
+/// A waiting job never starts. A running job is canceled at once; its attempt must stop, and keeps its slots until it
+/// has.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The canceled job", body = Job<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "already_ended", body = Problem))
@@ -142,19 +145,19 @@ pub async fn cancel_job(
         Reply::Rejected(rejection) => Err(rejection.into()),
         Reply::NotFound => {
             let view = find(&api, &caller, id).await?;
-            let detail = format!("the job has ended ({}), so there is nothing to cancel", view.state());
+            let detail = format!("the job has ended ({}) and cannot be canceled", view.state());
             Err(ApiError::new(Code::AlreadyEnded, detail))
         }
         other => Err(ApiError::internal(format!("the engine answered a cancel with {other:?}"))),
     }
 }
 
-/// Tries an ended job again: makes a new job with the same spec and payload.
+/// Retries an ended job: creates a new job with the same spec and payload.
 ///
-/// Every call makes another job, so an idempotency key is rejected: none is kept for it.
+/// Every request creates another job, so an idempotency key is rejected.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/retry", operation_id = "retry_job", tag = "jobs", params(("id" = String, Path)),
-    responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 400, description = "invalid_id, or an Idempotency-Key, which is not taken here", body = Problem), (status = 403, description = "forbidden: the job runs with the credentials of a user whom the header laneway-credential-user does not name", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 422, description = "unknown_lane: the lane of the job was deleted", body = Problem), (status = 429, description = "queue_full", body = Problem))
+    responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 400, description = "invalid_id, or an Idempotency-Key, which is not accepted here", body = Problem), (status = 403, description = "forbidden: the job runs with the credentials of a user, and the header laneway-credential-user does not name that user", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 422, description = "unknown_lane: the lane of the job was deleted", body = Problem), (status = 429, description = "queue_full", body = Problem))
 )]
 pub async fn retry_job(
     State(api): State<Api>,
@@ -166,7 +169,7 @@ pub async fn retry_job(
 ) -> Answer {
     submit::reject_key(
         &headers,
-        "is not kept for a retry; leave it out, and look for a job with this retry_of before you ask again",
+        "is not accepted for a retry; omit it, and look for a job with this retry_of before you repeat the request",
     )?;
     let view = find(&api, &caller, id).await?;
     let payload = api.scheduler.read(move |reader| reader.payload(view.row.seq)).await?.unwrap_or_default();
@@ -183,14 +186,14 @@ pub async fn retry_job(
         Retried::Rejected(rejection) => Err(rejection.into()),
         Retried::Live(state) => {
             let detail =
-                format!("the job is {state}; only ended jobs can be tried again, so wait or cancel it first");
+                format!("the job is {state}; only ended jobs can be retried, so wait or cancel it first");
             Err(ApiError::new(Code::NotEnded, detail))
         }
         Retried::NotFound => Err(ApiError::no_job()),
     }
 }
 
-/// Says why a job does not run.
+/// Explains why a job does not run.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/explain", operation_id = "explain_job", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = Explanation), (status = 404, description = "not_found", body = Problem))
@@ -208,7 +211,7 @@ pub async fn explain_job(
     reply::ok(&render::explanation_of_ended(id.to_string(), &view))
 }
 
-/// Lists the lines that a job's attempts wrote, oldest first.
+/// Lists the log lines of a job, oldest first.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/logs", operation_id = "list_job_logs", tag = "jobs",
     params(("id" = String, Path), ("after" = Option<u64>, Query, description = "Only lines after this number"), ("limit" = Option<usize>, Query)),
@@ -228,10 +231,10 @@ pub async fn list_job_logs(
     reply::ok(&LogList { lines: lines.iter().map(render::log_line).collect(), next })
 }
 
-/// Lists what happened to a job, oldest first.
+/// Lists the events of a job, oldest first.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/events", operation_id = "list_job_events", tag = "jobs",
-    params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "Only the latest so many: 1 to 1000; 1000 when absent")),
+    params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "Only the latest events: 1 to 1000; 1000 when absent")),
     responses((status = 200, body = EventList), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn list_job_events(
@@ -263,10 +266,11 @@ pub async fn list_attempts(
     reply::ok(&render::attempts(&view, &closed))
 }
 
-/// Waits until a job has ended, the time is over, or the server stops. A caller whose right ends meanwhile gets nothing.
+/// Waits until a job has ended, the time has passed, or the server stops. Fails when the caller's permission ends
+/// meanwhile.
 async fn wait_for_end(api: &Api, caller: &Caller, view: &JobView, most: Duration) -> Result<(), ApiError> {
     let share = api.waits.take(caller).map_err(|none| {
-        let mut error = ApiError::new(Code::TooMany, format!("too many calls wait: {none}"));
+        let mut error = ApiError::new(Code::TooMany, format!("too many requests wait: {none}"));
         error.retry_after = Some(Span::secs(5));
         error
     })?;
@@ -283,7 +287,7 @@ async fn wait_for_end(api: &Api, caller: &Caller, view: &JobView, most: Duration
                 }
             }
             () = api.closing.cancelled() => break,
-            // All shares are taken and another caller has fewer: the answer comes early.
+            // All shares are taken and another caller has fewer, so this one responds early.
             () = share.revoked() => break,
             ended = &mut waits => {
                 ended?;
@@ -293,11 +297,11 @@ async fn wait_for_end(api: &Api, caller: &Caller, view: &JobView, most: Duration
     }
     match caller.is_still_allowed(&api.scheduler.tokens(), api.scheduler.wall()) {
         true => Ok(()),
-        false => Err(auth::unauthorized("the token was revoked or has expired; ask for a new one")),
+        false => Err(auth::unauthorized("the token was revoked or has expired; request a new one")),
     }
 }
 
-/// Why each of these jobs waits, in their order. Read a few at a time: nothing else happens meanwhile.
+/// Why each of these jobs waits, in their order. A few are read at a time, because each read blocks the scheduler.
 async fn reasons(api: &Api, caller: &Caller, jobs: &[JobView]) -> Result<Vec<Option<String>>, ApiError> {
     let mut reasons = Vec::with_capacity(jobs.len());
     for jobs in jobs.chunks(EXPLAINED_AT_ONCE) {
@@ -308,7 +312,7 @@ async fn reasons(api: &Api, caller: &Caller, jobs: &[JobView]) -> Result<Vec<Opt
     Ok(reasons)
 }
 
-/// The job, if there is one that the caller may see. Jobs of others are as absent as jobs that never were.
+/// The job, if the caller may see it. Jobs of other tenants do not exist for the caller.
 pub(super) async fn find(api: &Api, caller: &Caller, id: JobId) -> Result<JobView, ApiError> {
     let view = api.scheduler.read(move |reader| reader.job(id)).await?;
     let visible = |view: &JobView| caller.scope().is_none_or(|tenant| *tenant == view.row.spec.tenant);

@@ -1,7 +1,7 @@
-//! Lanes: shows them, makes them, changes their limits, pauses, resumes and removes them.
+//! Lanes: listed, created, changed, paused, resumed and removed.
 //!
-//! A lane is a part of the configuration, so every change is a change of the configuration: checked as a whole, durable,
-//! and in the audit list.
+//! A lane is a part of the configuration, so every change is a change of the configuration: validated as a whole,
+//! durable, and audited.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -19,11 +19,11 @@ use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::stats;
 
-/// Lists lanes with their limits and figures: those of the configuration, and removed ones while they have jobs. The lane of
-/// a dialect is left out until it has had a job or a setting of its own.
+/// Lists lanes with their limits and statistics: those of the configuration, and removed ones while they have jobs.
+/// The lane of a dialect is omitted until it has had a job or has settings of its own.
 #[utoipa::path(
     get, path = "/v1/lanes", operation_id = "list_lanes", tag = "lanes",
-    params(("all" = Option<bool>, Query, description = "true: lanes of dialects that nothing used, too")),
+    params(("all" = Option<bool>, Query, description = "true: include unused lanes of dialects")),
     responses((status = 200, body = LaneList))
 )]
 pub async fn list_lanes(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
@@ -46,7 +46,7 @@ pub async fn get_lane(
     reply::ok(&find(&api, &caller, &name).await?)
 }
 
-/// Makes a lane, or changes its limits. What is absent stays as it is.
+/// Creates a lane, or changes its limits. An absent field keeps its value.
 #[utoipa::path(
     put, path = "/v1/lanes/{name}", operation_id = "put_lane", tag = "lanes", params(("name" = String, Path)),
     request_body = LaneRequest,
@@ -69,10 +69,10 @@ pub async fn put_lane(
     reply::json(if is_new { StatusCode::CREATED } else { StatusCode::OK }, &lane)
 }
 
-/// Removes a lane that calls made and that has no jobs. Its ended jobs are kept as long as its retention says.
+/// Removes a lane without jobs that was created through the API. Its ended jobs are kept for its retention.
 #[utoipa::path(
     delete, path = "/v1/lanes/{name}", operation_id = "delete_lane", tag = "lanes", params(("name" = String, Path)),
-    responses((status = 204, description = "Removed"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is built in or written in the file, has jobs, or schedules name it", body = Problem))
+    responses((status = 204, description = "Removed"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is built in or in the configuration file, has jobs, or schedules use it", body = Problem))
 )]
 pub async fn delete_lane(
     State(api): State<Api>,
@@ -86,7 +86,7 @@ pub async fn delete_lane(
     reply::no_content()
 }
 
-/// Pauses a lane: jobs are still admitted, and nothing starts.
+/// Pauses a lane: jobs are still admitted, and none starts.
 #[utoipa::path(
     post, path = "/v1/lanes/{name}/pause", operation_id = "pause_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
@@ -128,9 +128,10 @@ async fn change(api: &Api, caller: &Caller, name: &Name, keys: Value) -> Result<
     Ok(())
 }
 
-/// The lane, if the configuration in force has it. The engine knows removed ones longer, and they take no orders.
+/// The lane, if the configuration in effect has it. The engine keeps removed lanes longer, but they cannot be
+/// changed.
 async fn find(api: &Api, caller: &Caller, name: &Name) -> Result<Lane, ApiError> {
-    let no_lane = || ApiError::new(Code::NotFound, "there is no such lane; PUT makes one");
+    let no_lane = || ApiError::new(Code::NotFound, "the lane does not exist; create it with PUT");
     if !api.config.current().settings().lanes.contains_key(name) {
         return Err(no_lane());
     }

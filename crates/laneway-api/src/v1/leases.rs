@@ -1,4 +1,4 @@
-//! Leases: workers ask for work, say that they live, and how it went. And how much the machine can take.
+//! Leases of pull workers: requested, kept alive, reported on and released; and the capacity of the machine.
 
 use axum::extract::{Request, State};
 use laneway_core::lease::{Claim, LeaseFor, LeaseMessage, LeaseRequest as Asked, LeaseUpdate};
@@ -21,7 +21,7 @@ use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::submit;
 
-/// Lists open leases: what workers hold, and what is set aside for them.
+/// Lists open leases: those of workers, and those of reserved jobs.
 #[utoipa::path(
     get, path = "/v1/leases", operation_id = "list_leases", tag = "leases",
     params(("lane" = Option<String>, Query), ("worker" = Option<String>, Query), ("agent" = Option<String>, Query)),
@@ -54,10 +54,10 @@ pub async fn get_lease(
     reply::ok(&find(&api, &caller, id).await?)
 }
 
-/// A worker asks for work, and gets a lease or is told why not.
+/// Requests work. The response has a lease, or the reason why there is none.
 #[utoipa::path(
     post, path = "/v1/leases", operation_id = "request_lease", tag = "leases", request_body = LeaseRequest<'_>,
-    responses((status = 200, description = "Granted or denied", body = LeaseAnswer), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found: no such job or lane", body = Problem), (status = 422, description = "never_fits, invalid", body = Problem))
+    responses((status = 200, description = "Granted or denied", body = LeaseAnswer), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found: the job or the lane does not exist", body = Problem), (status = 422, description = "never_fits, invalid", body = Problem))
 )]
 pub async fn request_lease(
     State(api): State<Api>,
@@ -69,7 +69,7 @@ pub async fn request_lease(
     let asked: LeaseRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
     let holder = Holder { worker: convert::name("worker", &asked.worker)?, pid: asked.pid, boot: None };
     let reply = match (&asked.job, &asked.new) {
-        (Some(_), Some(_)) => return Err(ApiError::field("new", "stands beside job; give one of them")),
+        (Some(_), Some(_)) => return Err(ApiError::field("new", "is set beside job; send one of them")),
         (Some(job), None) => {
             let (tenant, job) = (caller.scope().cloned(), convert::job_id(job)?);
             api.scheduler.request_lease(Asked { what: LeaseFor::Job { tenant, job }, holder }).await?
@@ -85,13 +85,15 @@ pub async fn request_lease(
         Reply::Granted(grant) => granted(&api, &caller, &grant).await,
         Reply::Denied(denied) => reply::ok(&not_granted(&denied)),
         Reply::Rejected(rejection) => Err(rejection.into()),
-        _ => Err(ApiError::new(Code::NotFound, "there is no such lane, or no live job of that id")),
+        _ => {
+            Err(ApiError::new(Code::NotFound, "the lane does not exist, or there is no live job of that id"))
+        }
     }
 }
 
 fn claim(caller: &Caller, asked: &LeaseRequest<'_>, holder: Holder) -> Result<Claim, ApiError> {
     let Some(lane) = &asked.lane else {
-        return Err(ApiError::field("lane", "is missing; name the lane, a job or a new job"));
+        return Err(ApiError::field("lane", "is missing; send a lane, a job or a new job"));
     };
     let kinds = asked.kinds.as_deref().unwrap_or_default();
     Ok(Claim {
@@ -109,7 +111,7 @@ fn claim(caller: &Caller, asked: &LeaseRequest<'_>, holder: Holder) -> Result<Cl
 async fn granted(api: &Api, caller: &Caller, grant: &Grant) -> Answer {
     let payload = match api.scheduler.payload_of(grant.fence.job).await?.transpose() {
         Ok(payload) => payload,
-        // What the node of a run should get cannot be put together: nobody can run it.
+        // The payload of the node cannot be built, so no worker can run it.
         Err(clash) => {
             let problem = ApiError::new(Code::Conflict, clash.message.to_string());
             api.scheduler.finish(grant.fence, Outcome::Failed(clash)).await?;
@@ -145,11 +147,11 @@ fn not_granted(denied: &Denial) -> LeaseAnswer {
     }
 }
 
-/// A worker says that it lives: its lease starts anew.
+/// Renews a lease.
 #[utoipa::path(
     post, path = "/v1/leases/{id}/heartbeat", operation_id = "beat_lease", tag = "leases", params(("id" = String, Path)),
     request_body = LeaseBeat,
-    responses((status = 200, body = LeaseAlive), (status = 403, description = "forbidden: another worker's", body = Problem), (status = 404, description = "not_found: stop", body = Problem))
+    responses((status = 200, body = LeaseAlive), (status = 403, description = "forbidden: the lease of another worker", body = Problem), (status = 404, description = "not_found: stop the attempt", body = Problem))
 )]
 pub async fn beat_lease(
     State(api): State<Api>,
@@ -159,7 +161,7 @@ pub async fn beat_lease(
     request: Request,
 ) -> Answer {
     let LeaseBeat { worker, pid } = parse(&read(&api, request).await?)?;
-    match say(&api, &caller, id, &worker, pid, LeaseUpdate::Alive).await? {
+    match update(&api, &caller, id, &worker, pid, LeaseUpdate::Alive).await? {
         Reply::Alive { lease, stop } => {
             let expires_at = render::time(api.scheduler.wall() + lease);
             reply::ok(&LeaseAlive { expires_at, ttl_ms: lease.0, stop })
@@ -168,11 +170,11 @@ pub async fn beat_lease(
     }
 }
 
-/// A worker says how far it is. Only the latest is kept, and not over a restart.
+/// Reports progress. Only the latest report is kept, until a restart.
 #[utoipa::path(
     post, path = "/v1/leases/{id}/report", operation_id = "report_lease", tag = "leases", params(("id" = String, Path)),
     request_body = LeaseReport,
-    responses((status = 204, description = "Taken"), (status = 403, description = "forbidden: another worker's", body = Problem), (status = 404, description = "not_found", body = Problem))
+    responses((status = 204, description = "Accepted"), (status = 403, description = "forbidden: the lease of another worker", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn report_lease(
     State(api): State<Api>,
@@ -193,11 +195,11 @@ pub async fn report_lease(
     }
 }
 
-/// A worker's run has ended: the lease is given back with what became of it.
+/// Ends an attempt: releases the lease with its outcome.
 #[utoipa::path(
     post, path = "/v1/leases/{id}/release", operation_id = "release_lease", tag = "leases", params(("id" = String, Path)),
     request_body = LeaseRelease<'_>,
-    responses((status = 204, description = "Taken"), (status = 403, description = "forbidden: another worker's", body = Problem), (status = 404, description = "not_found: it ended before, and nothing changed", body = Problem))
+    responses((status = 204, description = "Accepted"), (status = 403, description = "forbidden: the lease of another worker", body = Problem), (status = 404, description = "not_found: the lease has ended, and nothing changed", body = Problem))
 )]
 pub async fn release_lease(
     State(api): State<Api>,
@@ -208,19 +210,19 @@ pub async fn release_lease(
 ) -> Answer {
     let bytes = read(&api, request).await?;
     let release: LeaseRelease<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
-    let said = LeaseUpdate::Ended(convert::outcome(&release)?);
-    match say(&api, &caller, id, &release.worker, None, said).await? {
+    let ended = LeaseUpdate::Ended(convert::outcome(&release)?);
+    match update(&api, &caller, id, &release.worker, None, ended).await? {
         Reply::Done => reply::no_content(),
         Reply::Rejected(rejection) => Err(rejection.into()),
         other => Err(not_taken(other)),
     }
 }
 
-/// Takes a lease away: its job has failed, and its run is told to stop.
+/// Revokes a lease: its job fails, and its attempt must stop.
 #[utoipa::path(
     post, path = "/v1/leases/{id}/revoke", operation_id = "revoke_lease", tag = "leases", params(("id" = String, Path)),
     request_body = LeaseRevoke,
-    responses((status = 204, description = "Taken away"), (status = 404, description = "not_found", body = Problem))
+    responses((status = 204, description = "Revoked"), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn revoke_lease(
     State(api): State<Api>,
@@ -240,7 +242,7 @@ pub async fn revoke_lease(
     }
 }
 
-/// Shows how much the machine can take, and who holds it.
+/// Shows the capacity of the machine, and the agents that use it.
 #[utoipa::path(get, path = "/v1/capacity", operation_id = "get_capacity", tag = "leases", responses((status = 200, body = Capacity)))]
 pub async fn get_capacity(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
     let view = api.scheduler.capacity().await?;
@@ -252,7 +254,7 @@ async fn find(api: &Api, caller: &Caller, id: AttemptId) -> Result<Lease, ApiErr
     view.map(|view| render::lease(&view, api.scheduler.wall())).ok_or_else(no_lease)
 }
 
-async fn say(
+async fn update(
     api: &Api,
     caller: &Caller,
     lease: AttemptId,
@@ -277,14 +279,16 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     json::parse(bytes, json::DEPTH_MAX)
 }
 
-/// A word about a lease that was not taken.
+/// The error for a message about a lease that was rejected.
 fn not_taken(reply: Reply) -> ApiError {
     match reply {
-        Reply::NotYours => ApiError::new(Code::Forbidden, "the lease is another worker's; nothing changed"),
+        Reply::NotYours => {
+            ApiError::new(Code::Forbidden, "the lease belongs to another worker; nothing changed")
+        }
         _ => no_lease(),
     }
 }
 
 fn no_lease() -> ApiError {
-    ApiError::new(Code::NotFound, "there is no such lease: it ended, or never was; stop what runs under it")
+    ApiError::new(Code::NotFound, "the lease does not exist or has ended; stop its attempt")
 }

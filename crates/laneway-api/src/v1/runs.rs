@@ -1,4 +1,4 @@
-//! Runs: submits them, looks at them, cancels them.
+//! Runs: submitted, shown, listed and canceled.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::submit;
 
-/// Most bytes of a run, where the configuration does not allow more for any body.
+/// The largest body of a run in bytes, unless the configuration allows more for any body.
 const RUN_BODY_MAX: usize = 32 << 20;
 
 /// Submits a run: jobs that depend on one another, all of them or none.
 ///
-/// The answer means that the run is durable. A repeated request with the same idempotency key is answered with the first
-/// run and `existing`.
+/// The response means that the run is durable. A repeated request with the same idempotency key gets the first run,
+/// with `existing`.
 #[utoipa::path(
     post, path = "/v1/runs", operation_id = "submit_run", tag = "runs",
     params(("Idempotency-Key" = Option<String>, Header, description = "The same as the field `idempotency_key`.")),
@@ -83,10 +83,10 @@ pub async fn submit_run(State(api): State<Api>, caller: Caller, _: NoParameters,
 #[utoipa::path(
     get, path = "/v1/runs", operation_id = "list_runs", tag = "runs",
     params(
-        ("state" = Option<String>, Query, description = "One or more states: repeated, or with commas."),
+        ("state" = Option<String>, Query, description = "One or more states: repeated, or separated by commas."),
         ("client" = Option<String>, Query),
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent; a page has at most 200"),
-        ("cursor" = Option<String>, Query, description = "`next` of the page before; every filter as it was"),
+        ("cursor" = Option<String>, Query, description = "`next` of the previous page; keep every filter unchanged"),
     ),
     responses((status = 200, body = RunList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
@@ -120,9 +120,9 @@ pub async fn get_run(
     reply::ok(&render::run(&view))
 }
 
-/// Ends a run: all its jobs that have not ended.
+/// Cancels a run: all its jobs that have not ended.
 ///
-/// Jobs that wait never start. Jobs that run are canceled at once; their runs are asked to stop and hold their limits until
+/// Waiting jobs never start. Running jobs are canceled at once; their attempts must stop, and keep their slots until
 /// they have.
 #[utoipa::path(
     post, path = "/v1/runs/{id}/cancel", operation_id = "cancel_run", tag = "runs", params(("id" = String, Path)),
@@ -143,7 +143,7 @@ pub async fn cancel_run(
         Reply::Rejected(rejection) => Err(rejection.into()),
         Reply::NotFound => {
             let view = find(&api, &caller, id).await?;
-            let detail = format!("the run has ended ({}), so there is nothing to cancel", view.row.state);
+            let detail = format!("the run has ended ({}) and cannot be canceled", view.row.state);
             Err(ApiError::new(Code::AlreadyEnded, detail))
         }
         other => Err(ApiError::internal(format!("the engine answered a cancel with {other:?}"))),
@@ -153,5 +153,5 @@ pub async fn cancel_run(
 /// The run, if the caller may see it.
 async fn find(api: &Api, caller: &Caller, id: RunId) -> Result<RunView, ApiError> {
     let view = api.scheduler.run(caller.scope().cloned(), id).await?;
-    view.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such run, or its retention has ended"))
+    view.ok_or_else(|| ApiError::new(Code::NotFound, "the run does not exist, or its retention has ended"))
 }

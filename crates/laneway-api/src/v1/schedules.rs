@@ -1,4 +1,4 @@
-//! Schedules: made, looked at, changed, paused, resumed, run by hand, deleted, and tried out before that.
+//! Schedules: created, shown, changed, paused, resumed, fired, deleted and previewed.
 
 use axum::extract::{Request, State};
 use axum::http::header::{HeaderValue, LOCATION};
@@ -24,16 +24,16 @@ use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::submit;
 
-/// Names the user whose credentials a schedule runs with.
+/// Names the user whose credentials a schedule uses.
 const CREDENTIAL_HEADER: &str = "laneway-credential-user";
 
-/// Lists schedules in the order they were made.
+/// Lists schedules in the order of their creation.
 #[utoipa::path(
     get, path = "/v1/schedules", operation_id = "list_schedules", tag = "schedules",
     params(
-        ("name" = Option<String>, Query, description = "Only the schedule of this name, switched off or not"),
-        ("include_disabled" = Option<bool>, Query, description = "`true`: those that are switched off, too"),
-        ("after" = Option<String>, Query, description = "Only schedules after this id: `next` of the page before"),
+        ("name" = Option<String>, Query, description = "Only the schedule of this name, enabled or not"),
+        ("include_disabled" = Option<bool>, Query, description = "`true`: include disabled schedules"),
+        ("after" = Option<String>, Query, description = "Only schedules after this id: `next` of the previous page"),
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
     ),
     responses((status = 200, body = ScheduleList), (status = 400, description = "invalid_field, unknown_field, invalid_id", body = Problem))
@@ -49,7 +49,7 @@ pub async fn list_schedules(State(api): State<Api>, caller: Caller, list: Parame
         return reply::ok(&ScheduleList { schedules: shown(found.as_slice())?, next: None });
     }
     let scope = caller.scope().cloned();
-    // One more than asked for tells whether there is another page.
+    // One more than requested shows whether there is another page.
     let mut found = api.scheduler.schedules(scope, after, limit + 1, include_disabled).await?;
     let more = found.len() > limit;
     found.truncate(limit);
@@ -57,7 +57,7 @@ pub async fn list_schedules(State(api): State<Api>, caller: Caller, list: Parame
     reply::ok(&ScheduleList { schedules: shown(&found)?, next })
 }
 
-/// Makes a schedule. A second one of the same name is rejected.
+/// Creates a schedule. A second one of the same name is rejected.
 #[utoipa::path(
     post, path = "/v1/schedules", operation_id = "create_schedule", tag = "schedules",
     request_body = ScheduleRequest<'_>,
@@ -77,7 +77,7 @@ pub async fn create_schedule(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    let remedy = "is not kept for schedules; leave it out: a second one of the same name is rejected";
+    let remedy = "is not accepted for schedules; omit it: a second schedule of the same name is rejected";
     submit::reject_key(&parts.headers, remedy)?;
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
@@ -106,12 +106,12 @@ pub async fn get_schedule(
     reply::ok(&render::schedule(&find(&api, &caller, id).await?)?)
 }
 
-/// Changes a schedule: a merge patch of the object that made it. All of it holds, or nothing.
+/// Changes a schedule: a merge patch of the object that created it. It is applied completely or not at all.
 #[utoipa::path(
     patch, path = "/v1/schedules/{id}", operation_id = "update_schedule", tag = "schedules", params(("id" = String, Path)),
     request_body = SchedulePatchRequest<'_>,
     responses(
-        (status = 200, description = "The schedule as it is now", body = wire::Schedule),
+        (status = 200, description = "The changed schedule", body = wire::Schedule),
         (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
         (status = 404, description = "not_found", body = Problem),
         (status = 409, description = "already_exists", body = Problem),
@@ -131,7 +131,7 @@ pub async fn update_schedule(
     let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
     let request: SchedulePatchRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
     let (settings, now) = (config.settings(), api.scheduler.wall());
-    // Names may be looked up slowly, so a new callback is checked before anybody has to wait.
+    // A DNS lookup may be slow, so a new callback is checked before the lock is taken.
     let old = find(&api, &caller, id).await?;
     let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
     let checked = patch.job.as_ref().and_then(|job| job.callback.clone());
@@ -139,14 +139,14 @@ pub async fn update_schedule(
         check_callback(&api, job).await?;
     }
     must_hold(&api, &old, &parts.headers)?;
-    // A patch of a job is merged into the job that is there, so no other patch may come between the look and the change.
+    // A patch is merged into the current job, so no other patch may come between the read and the change.
     let _alone = api.schedule_patches.lock().await;
     let old = find(&api, &caller, id).await?;
-    // Another patch may have bound it to somebody's credentials in between.
+    // Another patch may have set the credentials of a user in between.
     must_hold(&api, &old, &parts.headers)?;
     let patch = convert::schedule_patch(&request, &old, settings, &api.names, now)?;
     if let Some(job) = patch.job.as_deref().filter(|job| {
-        // Another patch gave it a callback in between.
+        // Another patch may have set a callback in between.
         job.callback != checked && job.callback != old.spec.job.callback
     }) {
         check_callback(&api, job).await?;
@@ -156,10 +156,10 @@ pub async fn update_schedule(
     reply::ok(&render::schedule(&schedule)?)
 }
 
-/// Deletes a schedule. A run of it goes on, and its log stays.
+/// Deletes a schedule. An active firing goes on, and its firing log is kept.
 #[utoipa::path(
     delete, path = "/v1/schedules/{id}", operation_id = "delete_schedule", tag = "schedules", params(("id" = String, Path)),
-    responses((status = 200, description = "The schedule as it was", body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
+    responses((status = 200, description = "The deleted schedule", body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn delete_schedule(
     State(api): State<Api>,
@@ -173,7 +173,7 @@ pub async fn delete_schedule(
     reply::ok(&render::schedule(&schedule)?)
 }
 
-/// Pauses a schedule: no slot comes until it is resumed.
+/// Pauses a schedule: it does not fire until it is resumed.
 #[utoipa::path(
     post, path = "/v1/schedules/{id}/pause", operation_id = "pause_schedule", tag = "schedules", params(("id" = String, Path)),
     responses((status = 200, body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
@@ -205,10 +205,10 @@ pub async fn resume_schedule(
     toggle(&api, &caller, id, true).await
 }
 
-/// Runs a schedule by hand; its slots stay where they are. Not while a run of it is going.
+/// Fires a schedule manually. Its slots do not change. Not while a firing of it is active.
 #[utoipa::path(
     post, path = "/v1/schedules/{id}/fire", operation_id = "fire_schedule", tag = "schedules", params(("id" = String, Path)),
-    request_body(content = FireScheduleRequest, description = "May be left out."),
+    request_body(content = FireScheduleRequest, description = "May be omitted."),
     responses((status = 200, description = "The job, or why there is none", body = ScheduleFiredByHand), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn fire_schedule(
@@ -238,10 +238,10 @@ pub async fn fire_schedule(
     }
 }
 
-/// Lists the runs of one schedule, newest first; also of one that is gone.
+/// Lists the firing log of one schedule, newest first, also of a deleted one.
 #[utoipa::path(
     get, path = "/v1/schedules/{id}/firings", operation_id = "list_schedule_firings", tag = "schedules",
-    params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the page before")),
+    params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the previous page")),
     responses((status = 200, body = ScheduleFiringList), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn list_schedule_firings(
@@ -250,27 +250,27 @@ pub async fn list_schedule_firings(
     PathSchedule(id): PathSchedule,
     list: Parameters,
 ) -> Answer {
-    // Looked for first: a schedule that deletes itself goes in the commit that logs its run.
+    // This is read first: a schedule that deletes itself disappears in the commit that logs its firing.
     let found = find(&api, &caller, id).await;
     let firings = read_firings(&api, &caller, Some(id), list).await?;
     if firings.total == 0 {
-        // A schedule that never ran has an empty list; one that never was has none.
+        // A schedule that never fired has an empty list; one that never existed has none.
         found?;
     }
     reply::ok(&firings)
 }
 
-/// Lists the runs of all schedules, newest first.
+/// Lists the firing log of all schedules, newest first.
 #[utoipa::path(
     get, path = "/v1/schedules/firings", operation_id = "list_all_schedule_firings", tag = "schedules",
-    params(("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the page before")),
+    params(("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the previous page")),
     responses((status = 200, body = ScheduleFiringList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
 pub async fn list_all_schedule_firings(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
     reply::ok(&read_firings(&api, &caller, None, list).await?)
 }
 
-/// Shows the next runs of a timing. Nothing is stored.
+/// Shows the next firings of a timing. It stores nothing.
 #[utoipa::path(
     post, path = "/v1/schedules/preview", operation_id = "preview_schedule", tag = "schedules",
     request_body = PreviewRequest,
@@ -295,7 +295,7 @@ pub async fn preview_schedule(
     let zone = match &request.zone {
         Some(zone) if Timing::knows_zone(zone) => convert::session_key("zone", zone)?,
         Some(_) => {
-            let detail = "is no time zone; give an IANA name such as Europe/Berlin or UTC";
+            let detail = "is not a time zone; use an IANA name such as Europe/Berlin or UTC";
             return Err(ApiError::field("zone", detail));
         }
         None => config.settings().schedules.zone.clone(),
@@ -311,7 +311,7 @@ pub async fn preview_schedule(
     reply::ok(&render::preview(&zone, &slots))
 }
 
-/// Works out slots where it holds up nobody: a rare expression may take milliseconds.
+/// Computes slots on a blocking thread: a rare expression may take milliseconds.
 async fn next_slots(timing: &Timing, from: Wall, count: usize) -> Result<Vec<Wall>, ApiError> {
     let timing = timing.clone();
     let slots = tokio::task::spawn_blocking(move || preview(&timing, from, count)).await;
@@ -327,7 +327,7 @@ async fn read_firings(
     let list = list.only(&["limit", "cursor"])?;
     let limit = list.limit()?;
     let filter = FiringLogFilter { tenant: caller.scope().cloned(), schedule };
-    let name = format!("runs {filter:?}");
+    let name = format!("firings {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?;
     let page = api.scheduler.firing_log(filter, before, limit).await?;
     Ok(ScheduleFiringList {
@@ -343,14 +343,14 @@ async fn toggle(api: &Api, caller: &Caller, id: ScheduleId, enabled: bool) -> An
     reply::ok(&render::schedule(&schedule)?)
 }
 
-/// May whoever is to be told of the runs be called?
+/// Checks whether the server may call the callback.
 async fn check_callback(api: &Api, job: &JobSpec) -> Result<(), ApiError> {
     let Some(named) = &job.callback else { return Ok(()) };
     callback::check(&api.guard, &named.url).await.map_err(|error| error.within("job"))?;
     Ok(())
 }
 
-/// May the caller change or start what runs with somebody's credentials? Only by naming the same ones, as in the gateway.
+/// Checks that the caller names the user whose credentials the schedule uses, as in the gateway.
 fn must_hold(api: &Api, schedule: &Schedule, headers: &HeaderMap) -> Result<(), ApiError> {
     if holds_credential(api, &schedule.spec.job.kind, &schedule.spec.payload, headers) {
         return Ok(());
@@ -360,18 +360,18 @@ fn must_hold(api: &Api, schedule: &Schedule, headers: &HeaderMap) -> Result<(), 
     Err(ApiError::new(Code::Forbidden, detail))
 }
 
-/// Does a call name the user with whose credentials a job of this kind and payload runs, if there is one?
+/// True when the request names the user whose credentials a job of this kind and payload uses, or when there is none.
 pub(super) fn holds_credential(api: &Api, kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
     let credential = headers.get(CREDENTIAL_HEADER).and_then(|value| value.to_str().ok());
     (api.credentials)(kind, payload, credential)
 }
 
-/// The schedule, if there is one that the caller may see.
+/// The schedule, if the caller may see it.
 async fn find(api: &Api, caller: &Caller, id: ScheduleId) -> Result<Schedule, ApiError> {
     api.scheduler.schedule(caller.scope().cloned(), id).await?.ok_or_else(no_schedule)
 }
 
-/// The schedule that a command gave back.
+/// The schedule in the reply of a command.
 fn changed(reply: Reply) -> Result<Schedule, ApiError> {
     match reply {
         Reply::Schedule(schedule) => Ok(*schedule),
@@ -388,8 +388,7 @@ fn not_changed(reply: Reply) -> ApiError {
 }
 
 fn no_schedule() -> ApiError {
-    let detail =
-        "there is no such schedule; it may have been deleted, by itself after its run or by somebody";
+    let detail = "the schedule does not exist; it may have been deleted by a request or after its firing";
     ApiError::new(Code::NotFound, detail)
 }
 

@@ -1,4 +1,4 @@
-//! What the server says about itself: where things are, whether it lives, whether it takes work, its metrics.
+//! The state of the server: its paths, health, readiness and metrics.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use crate::openapi;
 use crate::render;
 use crate::reply::{self, Answer};
 
-/// Figures that anybody may ask for are read from the engine at most this often.
+/// Public statistics are read from the engine at most this often.
 const LOAD_AGE_MAX: Duration = Duration::from_millis(500);
 
-/// Says where things are.
+/// Lists the paths of the server.
 #[utoipa::path(get, path = "/", operation_id = "get_index", tag = "server", responses((status = 200, body = Index)))]
 pub async fn get_index() -> Answer {
     let links = [
@@ -39,13 +39,13 @@ pub async fn get_index() -> Answer {
     })
 }
 
-/// Says that the process answers.
+/// Responds while the process is alive.
 #[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "server", responses((status = 200, description = "Alive", content_type = "text/plain", body = String)))]
 pub async fn get_livez() -> &'static str {
     "ok\n"
 }
 
-/// Says whether the server takes work: 200, or 503 while it stops or storage runs low.
+/// Shows whether the server admits jobs: 200, or 503 while it stops or storage is low.
 #[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "server", responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub async fn get_readyz(State(api): State<Api>) -> Answer {
     let load = load(&api).await;
@@ -60,14 +60,14 @@ pub async fn get_readyz(State(api): State<Api>) -> Answer {
     reply::json(status, &Readiness { status: readiness.to_owned() })
 }
 
-/// Says how the server is. How full it is, is said to server-wide callers only.
+/// Shows the health of the server. Only server-wide callers see its load.
 #[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "server", responses((status = 200, body = Health), (status = 503, description = "unavailable", body = Problem)))]
 pub async fn get_health(State(api): State<Api>, request: Request) -> Answer {
     let load = load(&api).await?;
     let reason = match load {
         _ if api.scheduler.is_draining() => Some("the server is stopping"),
-        ServerLoad { closed: true, .. } => Some("the server is drained; nothing new is admitted"),
-        ServerLoad { storage_low: true, .. } => Some("storage runs low; nothing new is admitted"),
+        ServerLoad { closed: true, .. } => Some("the server is drained and admits no jobs"),
+        ServerLoad { storage_low: true, .. } => Some("storage is low; the server admits no jobs"),
         _ => None,
     };
     reply::ok(&Health {
@@ -85,7 +85,7 @@ pub async fn get_health(State(api): State<Api>, request: Request) -> Answer {
     })
 }
 
-/// The page for Prometheus.
+/// The metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", operation_id = "get_metrics", tag = "server", responses((status = 200, description = "The page", content_type = "application/openmetrics-text", body = String)))]
 pub async fn get_metrics(State(api): State<Api>) -> Answer {
     let mut response = Response::new(Body::from(api.scheduler.render_metrics().await?));
@@ -94,13 +94,13 @@ pub async fn get_metrics(State(api): State<Api>) -> Answer {
     Ok(response)
 }
 
-/// Describes the API, from the code itself.
+/// The OpenAPI document, generated from the code.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "server", responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
 pub async fn get_openapi() -> Answer {
     reply::ok(openapi::document())
 }
 
-/// A few figures of the whole server.
+/// The load of the whole server.
 #[derive(Clone, Copy)]
 pub struct ServerLoad {
     read_at: Instant,
@@ -125,7 +125,7 @@ impl ServerLoad {
 }
 
 async fn load(api: &Api) -> Result<ServerLoad, ApiError> {
-    // The lock is held over the read on purpose: many who ask at once cause one read.
+    // The lock is held during the read on purpose: many requests at once cause one read.
     let mut kept = api.load.lock().await;
     match *kept {
         Some(load) if load.read_at.elapsed() < LOAD_AGE_MAX => Ok(load),

@@ -1,6 +1,6 @@
-//! Sessions: looked at, stopped, reset, and told how full their context is.
+//! Sessions: shown, stopped, reset, and their context usage.
 //!
-//! A session is named within a tenant. A caller who may act for several names one with `Laneway-Tenant`, as for a submit.
+//! A session belongs to a tenant. A server-wide caller names the tenant with `Laneway-Tenant`, as for a submit.
 
 use axum::extract::{Request, State};
 use laneway_core::Name;
@@ -17,11 +17,11 @@ use crate::query::{NoBody, NoParameters, Parameters, PathKey};
 use crate::render;
 use crate::reply::{self, Answer};
 
-/// Lists sessions by name: those with jobs, and those of which something is remembered.
+/// Lists sessions by name: those with jobs, and those with a stored state.
 #[utoipa::path(
     get, path = "/v1/sessions", operation_id = "list_sessions", tag = "sessions",
     params(
-        ("after" = Option<String>, Query, description = "Only sessions after this name: `next` of the page before"),
+        ("after" = Option<String>, Query, description = "Only sessions after this name: `next` of the previous page"),
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
     ),
     responses((status = 200, body = SessionList), (status = 400, description = "invalid_field, unknown_field", body = Problem))
@@ -30,7 +30,7 @@ pub async fn list_sessions(State(api): State<Api>, caller: Caller, list: Paramet
     let list = list.only(&["after", "limit"])?;
     let after = list.get("after").map(|text| convert::session_key("after", text)).transpose()?;
     let limit = list.limit()?;
-    // One more than asked for tells whether there is another page.
+    // One more than requested shows whether there is another page.
     let mut views = api.scheduler.sessions(caller.tenant.clone(), after, limit + 1).await?;
     let more = views.len() > limit;
     views.truncate(limit);
@@ -52,16 +52,16 @@ pub async fn get_session(
 ) -> Answer {
     let view = api.scheduler.session(caller.tenant.clone(), key).await?;
     let view = view.ok_or_else(|| {
-        let detail = "there is no such session: it has no live job, and nothing is remembered of it";
+        let detail = "the session does not exist: it has no live job and no stored state";
         ApiError::new(Code::NotFound, detail)
     })?;
     reply::ok(&render::session(&caller.tenant, &view))
 }
 
-/// Stops the job of a session that has run longest, or the one that waits first when none runs.
+/// Stops the longest-running job of a session, or its first waiting job when none runs.
 #[utoipa::path(
     post, path = "/v1/sessions/{key}/stop", operation_id = "stop_session", tag = "sessions", params(("key" = String, Path)),
-    responses((status = 200, description = "What was stopped; counts of 0 when there was nothing", body = SessionStopped))
+    responses((status = 200, description = "The stopped jobs; counts of 0 when there were none", body = SessionStopped))
 )]
 pub async fn stop_session(
     State(api): State<Api>,
@@ -73,11 +73,11 @@ pub async fn stop_session(
     stop(&api, &caller, key, StopWhat::One).await
 }
 
-/// Stops every job of a session, running or waiting. What was sent before it is rejected from now on.
+/// Stops every job of a session, running or waiting, and rejects jobs that were sent before.
 #[utoipa::path(
     post, path = "/v1/sessions/{key}/stopall", operation_id = "stop_whole_session", tag = "sessions",
     params(("key" = String, Path)),
-    responses((status = 200, description = "What was stopped; counts of 0 when there was nothing", body = SessionStopped))
+    responses((status = 200, description = "The stopped jobs; counts of 0 when there were none", body = SessionStopped))
 )]
 pub async fn stop_whole_session(
     State(api): State<Api>,
@@ -89,10 +89,10 @@ pub async fn stop_whole_session(
     stop(&api, &caller, key, StopWhat::All).await
 }
 
-/// Stops every job of a session and begins it anew: its generation grows by one.
+/// Stops every job of a session and resets it: its generation grows by one.
 #[utoipa::path(
     post, path = "/v1/sessions/{key}/reset", operation_id = "reset_session", tag = "sessions", params(("key" = String, Path)),
-    responses((status = 200, description = "What was stopped, and the new generation", body = SessionStopped))
+    responses((status = 200, description = "The stopped jobs, and the new generation", body = SessionStopped))
 )]
 pub async fn reset_session(
     State(api): State<Api>,
@@ -104,10 +104,11 @@ pub async fn reset_session(
     stop(&api, &caller, key, StopWhat::Reset).await
 }
 
-/// Resets every session that has jobs: of the caller's tenant, or of all tenants for a server-wide caller that names none.
+/// Resets every session with jobs: of the caller's tenant, or of all tenants for a server-wide caller that names
+/// none.
 #[utoipa::path(
     post, path = "/v1/sessions/reset", operation_id = "reset_all_sessions", tag = "sessions",
-    responses((status = 200, description = "How many sessions were reset, and what was stopped", body = SessionsReset))
+    responses((status = 200, description = "The number of sessions that were reset, and of stopped jobs", body = SessionsReset))
 )]
 pub async fn reset_all_sessions(
     State(api): State<Api>,
@@ -124,7 +125,7 @@ pub async fn reset_all_sessions(
     reply::ok(&SessionsReset { sessions, running, waiting })
 }
 
-/// Says how full the context of a session is. From 60 % on its jobs start one by one; running ones go on.
+/// Reports how full the context of a session is. From 60 % on, its jobs start one by one; running jobs go on.
 #[utoipa::path(
     put, path = "/v1/sessions/{key}/usage", operation_id = "report_session_usage", tag = "sessions",
     params(("key" = String, Path)), request_body = SessionUsageRequest,
@@ -142,7 +143,7 @@ pub async fn report_session_usage(
     let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
     let SessionUsageRequest { tokens, window } = json::parse(&bytes, json::DEPTH_MAX)?;
     for (field, number) in [("tokens", tokens), ("window", window)] {
-        // What is stored is a signed number of 64 bits.
+        // The store has signed numbers of 64 bits.
         if i64::try_from(number).is_err() {
             return Err(ApiError::field(field, format!("must be from 0 to {}", i64::MAX)));
         }

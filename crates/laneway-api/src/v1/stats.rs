@@ -1,4 +1,4 @@
-//! Figures of now.
+//! Statistics of the server.
 
 use axum::extract::State;
 use laneway_core::engine::Stats;
@@ -11,10 +11,10 @@ use crate::query::Parameters;
 use crate::render;
 use crate::reply::{self, Answer};
 
-/// Shows figures of now; for a caller that is bound to a tenant, that tenant's only.
+/// Shows statistics of the server. A caller that is bound to a tenant sees the statistics of that tenant only.
 #[utoipa::path(
     get, path = "/v1/stats", operation_id = "get_stats", tag = "stats",
-    params(("all" = Option<bool>, Query, description = "true: lanes of dialects that nothing used, too")),
+    params(("all" = Option<bool>, Query, description = "true: include unused lanes of dialects")),
     responses((status = 200, body = WireStats))
 )]
 pub async fn get_stats(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
@@ -22,8 +22,8 @@ pub async fn get_stats(State(api): State<Api>, caller: Caller, list: Parameters)
     reply::ok(&render::stats(&read(&api, &caller, all).await?))
 }
 
-/// The figures that the caller may see. Lanes that were removed are shown only while they have jobs; lanes of dialects that
-/// nothing used, only where `all` asks for them.
+/// The statistics that the caller may see. Removed lanes are included only while they have jobs, unused lanes of
+/// dialects only with `all`.
 pub async fn read(api: &Api, caller: &Caller, all: bool) -> Result<Stats, ApiError> {
     let mut stats = api.scheduler.stats(caller.scope().cloned()).await?;
     let config = api.config.current();

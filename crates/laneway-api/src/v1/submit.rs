@@ -1,7 +1,7 @@
-//! Submits jobs: one, or many in one call. The hot path of the API.
+//! Submits jobs: one, or many in one request. The hot path of the API.
 //!
-//! A body is read once, its payloads are never parsed into a tree, and the answer is made of the request and the engine's
-//! word: the store is asked only when an idempotency key names a job that was there before.
+//! A body is read once, its payloads are never parsed into a tree, and the response is rendered from the request and the
+//! engine's reply. The store is read only when an idempotency key names an earlier job.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use futures_util::future::join_all;
 use laneway_core::command::Submitted;
-use laneway_core::{Bytes, Callback, EventKind, JobId, Rejection, RejectionCode, Settings, Submission};
+use laneway_core::{Callback, EventKind, JobId, JobSpec, Rejection, RejectionCode, Settings, Submission};
 use laneway_runtime::store::JobView;
 use laneway_wire::{
     BATCH_JOBS_MAX, BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem, UpTo, Warning,
@@ -28,31 +28,31 @@ use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
 use crate::query::NoParameters;
-use crate::render::{self, SpecDefaults};
+use crate::render;
 use crate::reply::{self, Answer};
 use crate::warnings;
 
-/// A larger batch is taken apart beside the cores of the runtime.
+/// A larger batch, in bytes, is parsed on a blocking thread.
 const LARGE_BATCH: usize = 1 << 20;
-/// After this many bytes or jobs, others have their turn.
+/// After this many bytes or jobs, the task yields to other requests.
 const BYTES_AT_ONCE: usize = 64 << 10;
 const JOBS_AT_ONCE: usize = 256;
-/// Most bytes of a batch, where the configuration does not allow more for any body.
+/// The largest body of a batch in bytes, unless the configuration allows more for any body.
 const BATCH_BODY_MAX: usize = 32 << 20;
-/// The header that says the same as the field `idempotency_key`.
+/// The header with the same meaning as the field `idempotency_key`.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Submits a job.
 ///
-/// The answer means that the job is durable. A repeated request with the same idempotency key is answered with 200 and
-/// the first job.
+/// The response means that the job is durable. A repeated request with the same idempotency key gets 200 and the first
+/// job.
 #[utoipa::path(
     post, path = "/v1/jobs", operation_id = "submit_job", tag = "jobs",
     params(("Idempotency-Key" = Option<String>, Header, description = "The same as the field `idempotency_key`.")),
     request_body = JobRequest<'_>,
     responses(
         (status = 201, description = "The new job", body = Job<'_>),
-        (status = 200, description = "The job that an equal request made earlier", body = Job<'_>),
+        (status = 200, description = "The job that an equal request created earlier", body = Job<'_>),
         (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
         (status = 413, description = "body_too_large", body = Problem),
         (status = 422, description = "deadline_past, idempotency_mismatch, unknown_kind, unknown_lane, invalid", body = Problem),
@@ -71,18 +71,16 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
     if let Some(key) = key_of_header(&parts.headers, job.idempotency_key.as_deref())? {
         job.idempotency_key = Some(Cow::Borrowed(key));
     }
-    let (mut submission, asked) = prepare(&api, &caller, config.settings(), &job)?;
-    if let Some(url) = &job.callback {
-        submission.spec.callback = Some(callback::check(&api.guard, url).await?);
-    }
+    let submission = submission(&api, &caller, &job).await?;
+    let spec = with_defaults(&submission.spec, config.settings());
     let submitted = api.scheduler.submit(submission).await??;
     if submitted.existing {
-        return answer_existing(&api, &job, asked, &submitted, &caller).await;
+        return answer_existing(&api, &spec, &submitted, &caller).await;
     }
     if let Some(view) = read_ended(&api, &submitted).await? {
         return reply::created_job(submitted.job, &render::job(&view, None));
     }
-    let mut shown = render::submitted(&job, asked, &submitted, &caller);
+    let mut shown = render::submitted(&spec, &submitted, &caller);
     if !submitted.served {
         let unserved = warnings::unserved_kinds(&api, &caller.tenant, [job.kind.as_ref()]).await;
         shown.warnings.extend(unserved.into_values());
@@ -90,15 +88,15 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
     reply::created_job(submitted.job, &shown)
 }
 
-/// Submits many jobs: each for itself, or all or none.
+/// Submits many jobs: each on its own, or all or none.
 ///
-/// Without `atomic` the answer is 200 with one verdict for each job, in order. With `atomic` it is 201 with all jobs, or
-/// the problem of the first job that was rejected, and none is stored.
+/// Without `atomic` the response is 200 with one item for each job, in order. With `atomic` it is 201 with all jobs, or
+/// the error of the first job that was rejected, and none is stored.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", operation_id = "submit_batch", tag = "jobs",
     request_body = BatchRequest<'_>,
     responses(
-        (status = 200, description = "One verdict for each job", body = BatchResponse<'_>),
+        (status = 200, description = "One item for each job", body = BatchResponse<'_>),
         (status = 201, description = "All jobs of an atomic batch", body = BatchResponse<'_>),
         (status = 400, description = "malformed_json, invalid_field, unknown_field, too_deep", body = Problem),
         (status = 413, description = "body_too_large", body = Problem),
@@ -116,7 +114,7 @@ pub async fn submit_batch(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    reject_key(&parts.headers, "is for single jobs; give each job of a batch its own idempotency_key")?;
+    reject_key(&parts.headers, "is for single jobs; set the idempotency_key of each job of a batch")?;
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, BATCH_BODY_MAX.max(config.server.body_max)).await?;
     let (jobs, atomic) = match bytes.len() {
@@ -124,17 +122,18 @@ pub async fn submit_batch(
         _ => read_large_batch(&api, &caller, &bytes).await?,
     };
     if jobs.is_empty() {
-        return Err(ApiError::field("jobs", "is empty; give at least one job"));
+        return Err(ApiError::field("jobs", "is empty; send at least one job"));
     }
     let mut submissions = Vec::with_capacity(jobs.len());
-    let mut items: Vec<Result<(JobRequest<'_>, SpecDefaults), ApiError>> = Vec::with_capacity(jobs.len());
+    let mut items: Vec<Result<JobSpec, ApiError>> = Vec::with_capacity(jobs.len());
     let callbacks = check_callbacks(&api, &jobs).await;
     for (index, (job, callback)) in jobs.into_iter().zip(callbacks).enumerate() {
         let prepared = job.and_then(|job| {
-            let (mut submission, asked) = prepare_item(&api, &caller, &config, &job)?;
+            let mut submission = prepare_item(&api, &caller, &config, &job)?;
             submission.spec.callback = callback.transpose()?;
+            let spec = with_defaults(&submission.spec, config.settings());
             submissions.push(submission);
-            Ok((job, asked))
+            Ok(spec)
         });
         match prepared {
             Err(error) if atomic => return Err(error.within(&format!("jobs[{index}]"))),
@@ -157,34 +156,34 @@ pub async fn submit_batch(
     reply::json(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
 }
 
-/// What a request for a job is to the engine, for calls that make a job on their way.
+/// Converts a request to a submission, and checks its callback.
 pub async fn submission(api: &Api, caller: &Caller, job: &JobRequest<'_>) -> Result<Submission, ApiError> {
     let config = api.config.current();
-    let (mut submission, _) = prepare(api, caller, config.settings(), job)?;
+    let mut submission = prepare(api, caller, config.settings(), job)?;
     if let Some(url) = &job.callback {
         submission.spec.callback = Some(callback::check(&api.guard, url).await?);
     }
     Ok(submission)
 }
 
-/// The key that the header gives. The header and the field mean the same; both must say the same.
+/// The key in the header. It must equal the field if both are set.
 pub fn key_of_header<'a>(headers: &'a HeaderMap, field: Option<&str>) -> Result<Option<&'a str>, ApiError> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(ApiError::field("Idempotency-Key", "is given twice; give it once"));
+        return Err(ApiError::field("Idempotency-Key", "appears twice; send it once"));
     }
     let text = value.to_str().map_err(|_| ApiError::field("Idempotency-Key", "must be plain ASCII"))?;
     if field.is_some_and(|key| key != text) {
         return Err(ApiError::field(
             "Idempotency-Key",
-            "differs from the field idempotency_key; give one of them",
+            "differs from the field idempotency_key; send one of them",
         ));
     }
     Ok(Some(text))
 }
 
-/// Rejects the header where no key is kept: whoever sends it counts on it.
+/// Rejects the header where it has no effect, because the client expects one.
 pub fn reject_key(headers: &HeaderMap, remedy: &str) -> Result<(), ApiError> {
     if headers.contains_key(IDEMPOTENCY_KEY) {
         return Err(ApiError::field("Idempotency-Key", remedy));
@@ -192,33 +191,40 @@ pub fn reject_key(headers: &HeaderMap, remedy: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What the engine needs of a request, and what the answer needs after that.
+/// Converts a request to a submission, without its callback.
 fn prepare(
     api: &Api,
     caller: &Caller,
     settings: &Settings,
     job: &JobRequest<'_>,
-) -> Result<(Submission, SpecDefaults), ApiError> {
+) -> Result<Submission, ApiError> {
     let spec = convert::job_spec(job, &caller.tenant, settings, &api.names)?;
-    let asked = SpecDefaults::of(&spec, settings);
-    let payload: Bytes = job.payload.map_or("null", RawValue::get).as_bytes().into();
-    Ok((Submission { strict_lane: true, ..Submission::new(spec, payload, caller.origin()) }, asked))
+    let payload = job.payload.map_or("null", RawValue::get).as_bytes().into();
+    Ok(Submission { strict_lane: true, ..Submission::new(spec, payload, caller.origin()) })
 }
 
-/// The same for a job of a batch, whose payload must be no larger than that of a job of its own.
+/// The spec as the engine will store it, for the response.
+fn with_defaults(spec: &JobSpec, settings: &Settings) -> JobSpec {
+    let mut spec = spec.clone();
+    let kind = settings.kinds.get(&spec.kind);
+    settings.fill_in_defaults(&mut spec, kind);
+    spec
+}
+
+/// The same for a job of a batch, whose payload may not be larger than that of a single job.
 fn prepare_item(
     api: &Api,
     caller: &Caller,
     config: &laneway_runtime::config::Config,
     job: &JobRequest<'_>,
-) -> Result<(Submission, SpecDefaults), ApiError> {
+) -> Result<Submission, ApiError> {
     if job.payload.is_some_and(|payload| payload.get().len() > config.server.body_max) {
         return Err(body::too_large(config.server.body_max));
     }
     prepare(api, caller, config.settings(), job)
 }
 
-/// What becomes of the callbacks of a batch, one for each job: checked together, every host once.
+/// Checks the callbacks of a batch, with one result for each job. Each host is checked once.
 async fn check_callbacks(
     api: &Api,
     jobs: &[Result<JobRequest<'_>, ApiError>],
@@ -234,22 +240,16 @@ async fn check_callbacks(
     join_all(jobs.iter().map(check)).await
 }
 
-async fn answer_existing(
-    api: &Api,
-    job: &JobRequest<'_>,
-    asked: SpecDefaults,
-    submitted: &Submitted,
-    caller: &Caller,
-) -> Answer {
+async fn answer_existing(api: &Api, spec: &JobSpec, submitted: &Submitted, caller: &Caller) -> Answer {
     let id = submitted.job;
     match api.scheduler.read(move |reader| reader.job(id)).await? {
         Some(view) => reply::ok(&Job { existing: true, ..render::job(&view, api.scheduler.progress(id)) }),
-        // Its retention ended between the two looks.
-        None => reply::ok(&render::submitted(job, asked, submitted, caller)),
+        // Its retention ended in between.
+        None => reply::ok(&render::submitted(spec, submitted, caller)),
     }
 }
 
-/// The job as stored, where it has ended already: it was merged into another one.
+/// The stored job, if it has ended already because it was merged into another one.
 async fn read_ended(api: &Api, submitted: &Submitted) -> Result<Option<JobView>, ApiError> {
     if !submitted.state.is_terminal() {
         return Ok(None);
@@ -258,7 +258,7 @@ async fn read_ended(api: &Api, submitted: &Submitted) -> Result<Option<JobView>,
     Ok(api.scheduler.read(move |reader| reader.job(id)).await?)
 }
 
-/// A batch whose jobs are not looked into yet.
+/// A batch whose jobs are not parsed yet.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UnreadBatch<'a> {
@@ -268,10 +268,10 @@ struct UnreadBatch<'a> {
     atomic: bool,
 }
 
-/// The jobs of a batch, or what is wrong with each, and whether it is atomic.
+/// The jobs of a batch, or the error of each, and whether it is atomic.
 type ReadBatch<'a> = (Vec<Result<JobRequest<'a>, ApiError>>, bool);
 
-/// Reads a batch in one go. Only when that fails is every job read by itself, so that each gets its own verdict.
+/// Parses a batch at once. If that fails, it parses each job alone, so that each gets its own error.
 fn read_batch(text: &str) -> Result<ReadBatch<'_>, ApiError> {
     if let Ok(BatchRequest { jobs, atomic }) = serde_json::from_str(text) {
         return Ok((jobs.into_iter().map(Ok).collect(), atomic));
@@ -280,8 +280,8 @@ fn read_batch(text: &str) -> Result<ReadBatch<'_>, ApiError> {
     Ok((jobs.into_iter().map(|job| json::parse_text(job.get())).collect(), atomic))
 }
 
-/// Reads a large batch: another thread checks all of it and finds its jobs, then each is read by itself, and others have
-/// their turn in between.
+/// Parses a large batch: a blocking thread checks it and finds its jobs, then each is parsed alone, with yields to other
+/// requests in between.
 async fn read_large_batch<'a>(
     api: &Api,
     caller: &Caller,
@@ -298,7 +298,7 @@ async fn read_large_batch<'a>(
     for range in ranges {
         bytes += range.len();
         let text = body.get(range).and_then(|job| std::str::from_utf8(job).ok());
-        let text = text.ok_or_else(|| ApiError::internal("a job is not where it was found"))?;
+        let text = text.ok_or_else(|| ApiError::internal("a job of a batch is not at its position"))?;
         jobs.push(json::parse_text(text));
         if bytes > BYTES_AT_ONCE {
             bytes = 0;
@@ -308,7 +308,7 @@ async fn read_large_batch<'a>(
     Ok((jobs, atomic))
 }
 
-/// Where the jobs of a batch stand in its body, and whether it is atomic.
+/// The positions of the jobs of a batch in its body, and whether it is atomic.
 fn find_jobs(body: &[u8]) -> Result<(Vec<Range<usize>>, bool), ApiError> {
     let text = json::check(body, json::DEPTH_MAX + 2)?;
     let UnreadBatch { jobs: UpTo(jobs), atomic } = json::parse_text(text)?;
@@ -319,7 +319,7 @@ fn find_jobs(body: &[u8]) -> Result<(Vec<Range<usize>>, bool), ApiError> {
     Ok((jobs.iter().map(range).collect(), atomic))
 }
 
-/// An atomic batch that was rejected is answered with the problem of the job that was the reason.
+/// The error of an atomic batch that was rejected: that of the job that caused it.
 fn reject_whole(verdicts: &[Result<Submitted, Rejection>]) -> Result<(), ApiError> {
     let rejections =
         verdicts.iter().enumerate().filter_map(|(index, verdict)| Some((index, verdict.as_ref().err()?)));
@@ -331,8 +331,7 @@ fn reject_whole(verdicts: &[Result<Submitted, Rejection>]) -> Result<(), ApiErro
     Err(ApiError::from(rejection.clone()).within(&format!("jobs[{index}]")))
 }
 
-/// The jobs of a batch that only the store can tell about: those that idempotency keys stand for already, and those that
-/// were merged into others.
+/// The jobs of a batch that must be read from the store: earlier jobs of idempotency keys, and merged jobs.
 async fn read_stored(
     api: &Api,
     verdicts: &[Result<Submitted, Rejection>],
@@ -353,9 +352,9 @@ async fn read_stored(
     Ok(views.await?)
 }
 
-/// One verdict for each job, in order; `verdicts` has those of the jobs that reached the engine.
+/// One item for each job, in order. `verdicts` has the replies to the jobs that reached the engine.
 fn judge<'a>(
-    items: &'a [Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    items: &'a [Result<JobSpec, ApiError>],
     mut verdicts: impl Iterator<Item = &'a Result<Submitted, Rejection>>,
     stored: &'a HashMap<JobId, JobView>,
     caller: &'a Caller,
@@ -369,17 +368,17 @@ fn judge<'a>(
         .iter()
         .map(|item| match item {
             Err(error) => rejected(error.clone()),
-            Ok((job, asked)) => match verdicts.next() {
+            Ok(spec) => match verdicts.next() {
                 Some(Ok(submitted)) => BatchItem {
                     status: if submitted.existing { 200 } else { 201 },
                     job: Some(match stored.get(&submitted.job) {
                         Some(view) => Job { existing: submitted.existing, ..render::job(view, None) },
-                        None => render::submitted(job, *asked, submitted, caller),
+                        None => render::submitted(spec, submitted, caller),
                     }),
                     problem: None,
                 },
                 Some(Err(rejection)) => rejected(rejection.clone().into()),
-                None => rejected(ApiError::internal("the engine gave fewer verdicts than jobs")),
+                None => rejected(ApiError::internal("the engine returned fewer verdicts than jobs")),
             },
         })
         .collect();
@@ -389,27 +388,27 @@ fn judge<'a>(
 
 /// The jobs of a batch that reached the engine, each with its verdict and its index.
 fn judged<'a>(
-    items: &'a [Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    items: &'a [Result<JobSpec, ApiError>],
     verdicts: &'a [Result<Submitted, Rejection>],
 ) -> impl Iterator<Item = (usize, &'a str, &'a Result<Submitted, Rejection>)> {
     let asked = items.iter().enumerate();
-    let asked = asked.filter_map(|(index, item)| Some((index, item.as_ref().ok()?.0.kind.as_ref())));
+    let asked = asked.filter_map(|(index, item)| Some((index, item.as_ref().ok()?.kind.as_str())));
     asked.zip(verdicts).map(|((index, kind), verdict)| (index, kind, verdict))
 }
 
-/// Kinds of admitted jobs that nothing serves now.
+/// The kinds of admitted jobs that no handler serves now.
 fn unserved<'a>(
-    items: &'a [Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    items: &'a [Result<JobSpec, ApiError>],
     verdicts: &'a [Result<Submitted, Rejection>],
 ) -> BTreeSet<&'a str> {
     let waits = |verdict: &Result<Submitted, Rejection>| verdict.as_ref().is_ok_and(|job| !job.served);
     judged(items, verdicts).filter(|(_, _, verdict)| waits(verdict)).map(|(_, kind, _)| kind).collect()
 }
 
-/// Adds the warning of its kind to every job that nothing serves now.
+/// Adds the warning of its kind to every job that no handler serves now.
 fn warn(
     response: &mut BatchResponse<'_>,
-    items: &[Result<(JobRequest<'_>, SpecDefaults), ApiError>],
+    items: &[Result<JobSpec, ApiError>],
     verdicts: &[Result<Submitted, Rejection>],
     warnings: &HashMap<String, Warning>,
 ) {
@@ -425,7 +424,7 @@ fn warn(
     }
 }
 
-/// Jobs of a batch that were rejected have no event of their own.
+/// Records the rejected jobs of a batch, which have no event of their own.
 async fn note_rejected(api: &Api, caller: &Caller, response: &BatchResponse<'_>) {
     let Some(problem) = response.items.iter().find_map(|item| item.problem.as_ref()) else { return };
     let (rejected, all) = (response.rejected, response.items.len());

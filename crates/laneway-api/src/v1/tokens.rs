@@ -1,8 +1,8 @@
-//! Tokens: makes them, lists them, replaces them, ends them.
+//! Tokens: created, listed, rotated and revoked.
 //!
-//! An admin that is bound to a tenant sees and makes that tenant's tokens only. Two rules keep owners from locking
-//! themselves out: the first token, which closes an open server, must be a server-wide admin's without expiry, and the
-//! last such token can neither be revoked nor be replaced by one that expires.
+//! An admin that is bound to a tenant sees and creates tokens of that tenant only. Two rules keep owners from locking
+//! themselves out: the first token, which closes an open server, must belong to a server-wide admin and not expire,
+//! and the last such token can neither be revoked nor be replaced by one that expires.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -21,10 +21,10 @@ use crate::query::{NoBody, NoParameters, PathName};
 use crate::render;
 use crate::reply::{self, Answer};
 
-/// Longest note, in bytes.
+/// The longest note, in bytes.
 const NOTE_MAX: usize = 200;
 
-/// Says who the server takes the caller for.
+/// Shows the caller, as the server authenticated it.
 #[utoipa::path(get, path = "/v1/caller", operation_id = "get_caller", tag = "tokens", responses((status = 200, body = WireCaller)))]
 pub async fn get_caller(caller: Caller, _: NoParameters) -> Answer {
     reply::ok(&WireCaller {
@@ -34,7 +34,7 @@ pub async fn get_caller(caller: Caller, _: NoParameters) -> Answer {
     })
 }
 
-/// Lists tokens, ended ones included.
+/// Lists tokens, with expired and revoked ones.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", responses((status = 200, body = TokenList)))]
 pub async fn list_tokens(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
     let now = api.scheduler.wall();
@@ -58,10 +58,10 @@ pub async fn get_token(
     reply::ok(&render::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
 }
 
-/// Makes a token. Its secret is shown this once, unless the call brings one.
+/// Creates a token. Its secret is shown only once, unless the request contains it.
 #[utoipa::path(
     post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = TokenRequest,
-    responses((status = 201, body = TokenSecret), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 403, description = "forbidden: another tenant's", body = Problem), (status = 409, description = "conflict: the first token must be a server-wide admin's; already_exists: another token has this secret", body = Problem), (status = 429, description = "too_many", body = Problem))
+    responses((status = 201, body = TokenSecret), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 403, description = "forbidden: another tenant", body = Problem), (status = 409, description = "conflict: the first token must be one of a server-wide admin; already_exists: another token has this secret", body = Problem), (status = 429, description = "too_many", body = Problem))
 )]
 pub async fn create_token(
     State(api): State<Api>,
@@ -86,8 +86,8 @@ pub async fn create_token(
         asked.expires_in.as_deref().map(|text| convert::positive_span("expires_in", text)).transpose()?;
     let is_first = api.scheduler.tokens().is_empty();
     if is_first && !(role == Role::Admin && tenant.is_none() && expires_at.is_none()) {
-        let detail = "the first token closes the open server: make one with role admin, tenant * and no expiry first, \
-                      or nobody could make more";
+        let detail = "the first token closes the open server: create one with role admin, tenant * and no expiry first, \
+                      or no caller could create more";
         return Err(ApiError::new(Code::Conflict, detail));
     }
     let expires_at = expires_at.map(|span| now + span);
@@ -102,10 +102,10 @@ pub async fn create_token(
     reply::json(StatusCode::CREATED, &TokenSecret { secret: None, token, replaces: None })
 }
 
-/// Ends a token: the next call with it is rejected, and its open streams are closed.
+/// Revokes a token: the next request with it is rejected, and its open streams are closed.
 #[utoipa::path(
     delete, path = "/v1/tokens/{id}", operation_id = "revoke_token", tag = "tokens", params(("id" = String, Path)),
-    responses((status = 200, description = "The revoked token", body = Token), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the last server-wide admin's", body = Problem))
+    responses((status = 200, description = "The revoked token", body = Token), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the last token of a server-wide admin", body = Problem))
 )]
 pub async fn revoke_token(
     State(api): State<Api>,
@@ -116,19 +116,20 @@ pub async fn revoke_token(
 ) -> Answer {
     let record = find(&api, &caller, &id)?;
     if is_last_admin(&api, &record) {
-        let detail = "this is the last lasting token of a server-wide admin; make another one without expiry first, or \
-                      nobody could make more";
+        let detail = "this is the last token of a server-wide admin that does not expire; create another one without expiry first, or \
+                      no caller could create more";
         return Err(ApiError::new(Code::Conflict, detail));
     }
     revoke(&api, &caller, &record).await?;
     reply::ok(&render::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
 }
 
-/// Replaces a token by a new one with the same rights. The old one ends at once, or after `grace`.
+/// Rotates a token: replaces it by a new one with the same role and tenant. The old one ends at once, or after
+/// `grace`.
 #[utoipa::path(
     post, path = "/v1/tokens/{id}/rotate", operation_id = "rotate_token", tag = "tokens", params(("id" = String, Path)),
     request_body = RotateTokenRequest,
-    responses((status = 201, body = TokenSecret), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the token has ended, or is the last lasting one of a server-wide admin and the new one would expire", body = Problem))
+    responses((status = 201, body = TokenSecret), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the token has expired or was revoked, or it is the last one of a server-wide admin and the new one would expire", body = Problem))
 )]
 pub async fn rotate_token(
     State(api): State<Api>,
@@ -146,12 +147,15 @@ pub async fn rotate_token(
         asked.expires_in.as_deref().map(|text| convert::positive_span("expires_in", text)).transpose()?;
     let (old, now) = (find(&api, &caller, &id)?, api.scheduler.wall());
     if !is_active(&old, now) {
-        return Err(ApiError::new(Code::Conflict, "the token has ended; make a new one instead"));
+        return Err(ApiError::new(
+            Code::Conflict,
+            "the token has expired or was revoked; create a new one instead",
+        ));
     }
     let lives = lives.or(old.expires_at.map(|at| at.since(old.created_at)));
     if lives.is_some() && old.expires_at.is_none() && is_last_admin(&api, &old) {
-        let detail = "this is the last server-wide admin token that does not expire; leave expires_in out, or make another \
-                      one first, or nobody could make more";
+        let detail = "this is the last server-wide admin token that does not expire; omit expires_in, or create another \
+                      one first, or no caller could create more";
         return Err(ApiError::new(Code::Conflict, detail));
     }
     let expires_at = lives.map(|span| now + span);
@@ -174,10 +178,10 @@ fn is_visible(caller: &Caller, record: &TokenRecord) -> bool {
 
 fn find(api: &Api, caller: &Caller, id: &Name) -> Result<TokenRecord, ApiError> {
     let record = api.scheduler.tokens().get(id).filter(|record| is_visible(caller, record)).cloned();
-    record.ok_or_else(|| ApiError::new(Code::NotFound, "there is no such token"))
+    record.ok_or_else(|| ApiError::new(Code::NotFound, "the token does not exist"))
 }
 
-/// The tenant that a new token is bound to, if the caller may say so.
+/// The tenant of a new token, if the caller may choose it.
 fn tenant_of(caller: &Caller, asked: Option<&str>) -> Result<Option<Name>, ApiError> {
     let tenant = match asked {
         None => Some(caller.tenant.clone()),
@@ -187,13 +191,13 @@ fn tenant_of(caller: &Caller, asked: Option<&str>) -> Result<Option<Name>, ApiEr
     if caller.scope().is_some_and(|own| tenant.as_ref() != Some(own)) {
         return Err(ApiError::new(
             Code::Forbidden,
-            "this call is bound to a tenant and makes tokens of that tenant only",
+            "the caller is bound to a tenant and creates tokens of that tenant only",
         ));
     }
     Ok(tenant)
 }
 
-/// True when nobody else could make tokens without this one. A token that expires cannot stand in for one that does not.
+/// True when no other token could create tokens. A token that expires cannot replace one that does not.
 fn is_last_admin(api: &Api, record: &TokenRecord) -> bool {
     let now = api.scheduler.wall();
     let rules = |record: &TokenRecord| {
@@ -229,12 +233,12 @@ async fn revoke(api: &Api, caller: &Caller, record: &TokenRecord) -> Result<(), 
     answered(api.scheduler.revoke_token(tenant, id, caller.origin()).await?)
 }
 
-/// What the engine says about a change of a token.
+/// The reply of the engine to a change of a token.
 fn answered(reply: Reply) -> Result<(), ApiError> {
     match reply {
         Reply::Done => Ok(()),
         Reply::Rejected(rejection) => Err(rejection.into()),
-        Reply::NotFound => Err(ApiError::new(Code::NotFound, "there is no such token")),
+        Reply::NotFound => Err(ApiError::new(Code::NotFound, "the token does not exist")),
         other => Err(ApiError::internal(format!("the engine answered a change of a token with {other:?}"))),
     }
 }

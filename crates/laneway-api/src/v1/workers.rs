@@ -1,6 +1,6 @@
-//! Workers: looked at, told to drain, bound to lanes, told to install and remove packages; and the schemas of what they say.
+//! Push workers: shown, drained, bound to lanes, and their packages; and the schemas of their frames.
 //!
-//! A worker is named within a tenant. A caller who may act for several names one with `Laneway-Tenant`, as for a submit.
+//! A worker belongs to a tenant. A server-wide caller names the tenant with `Laneway-Tenant`, as for a submit.
 
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
@@ -22,10 +22,10 @@ use crate::query::{NoParameters, PathKey};
 use crate::render;
 use crate::reply::{self, Answer};
 
-/// Longest address of a package's archive, in bytes.
+/// The longest URL of a package's archive, in bytes.
 const URL_LEN_MAX: usize = 2_048;
 
-/// Lists workers, those that lost their connection and may come back included.
+/// Lists workers, with those that lost their connection and may come back.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers", responses((status = 200, body = WorkerList)))]
 pub async fn list_workers(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
     let (views, _) = api.scheduler.workers(caller.scope().cloned()).await?;
@@ -46,7 +46,8 @@ pub async fn get_worker(
     reply::ok(&render::worker(&find(&api, &caller, &id).await?))
 }
 
-/// Tells a worker to take nothing new, to end what it runs, and to go; or, with `drain` false, to take tasks again.
+/// Drains a worker: it accepts no new tasks, finishes its tasks, and ends. With `drain` false, it accepts tasks
+/// again.
 #[utoipa::path(
     post, path = "/v1/workers/{id}/drain", operation_id = "drain_worker", tag = "workers", params(("id" = String, Path)),
     request_body = DrainRequest,
@@ -64,7 +65,7 @@ pub async fn drain_worker(
     let before = find(&api, &caller, &id).await?;
     match api.scheduler.drain_worker(caller.tenant.clone(), id.clone(), drain, caller.origin()).await? {
         Reply::Done => {
-            // A worker that has nothing to do leaves at once, and is forgotten then: what was asked for is done.
+            // An idle worker leaves at once and is removed then, so the request has succeeded.
             let left =
                 WorkerView { connection: None, orders: Orders { drained: drain, ..before.orders }, ..before };
             let view = look(&api, &caller, &id).await?.unwrap_or(left);
@@ -75,7 +76,8 @@ pub async fn drain_worker(
     }
 }
 
-/// Says which lanes a worker serves from now on, whatever it registers with; none: every one. What it runs goes on.
+/// Sets the lanes that a worker serves, whatever it registers. An empty list means every lane. Its running tasks go
+/// on.
 #[utoipa::path(
     post, path = "/v1/workers/{id}/rebind", operation_id = "rebind_worker", tag = "workers", params(("id" = String, Path)),
     request_body = RebindRequest,
@@ -101,11 +103,11 @@ pub async fn rebind_worker(
     }
 }
 
-/// Tells a worker to install or remove a package. What becomes of it stands in the audit list.
+/// Sends a worker the command to install or remove a package. The audit entries show the outcome.
 #[utoipa::path(
     post, path = "/v1/workers/{id}/packages", operation_id = "change_worker_packages", tag = "workers",
     params(("id" = String, Path)), request_body = PackageRequest,
-    responses((status = 202, body = WorkerCommandSent), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is not connected", body = Problem))
+    responses((status = 202, body = WorkerCommandSent), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the worker is not connected", body = Problem))
 )]
 pub async fn change_worker_packages(
     State(api): State<Api>,
@@ -119,10 +121,13 @@ pub async fn change_worker_packages(
     let view = find(&api, &caller, &id).await?;
     let sent = view.connection.is_some_and(|connection| api.scheduler.send_to_worker(connection, command));
     if !sent {
-        return Err(ApiError::new(Code::Conflict, "the worker is not connected; ask again when it is back"));
+        return Err(ApiError::new(
+            Code::Conflict,
+            "the worker is not connected; send the request again when it is back",
+        ));
     }
     let PackageRequest { operation, name, version, .. } = &asked;
-    let detail = format!("pkg.{operation} {name} {} asked of worker {id}", version.as_deref().unwrap_or("*"));
+    let detail = format!("pkg.{operation} {name} {} sent to worker {id}", version.as_deref().unwrap_or("*"));
     let tenant = Some(caller.tenant.clone());
     api.scheduler.note(EventKind::CallDone, tenant, &detail, caller.origin()).await?;
     reply::json(
@@ -139,7 +144,7 @@ pub async fn change_worker_packages(
 pub async fn get_schema(Path(name): Path<String>, _: NoParameters) -> Answer {
     let found = laneway_wire::frame::schemas().into_iter().find(|(file, _)| *file == name);
     let (_, schema) = found.ok_or_else(|| {
-        ApiError::new(Code::NotFound, "there is no such schema; they are called ws.<type>.schema.json")
+        ApiError::new(Code::NotFound, "the schema does not exist; schemas are named ws.<type>.schema.json")
     })?;
     reply::ok(&schema)
 }
@@ -153,27 +158,24 @@ async fn look(api: &Api, caller: &Caller, id: &Name) -> Result<Option<WorkerView
     Ok(found.map(|(view, _)| view))
 }
 
-/// What the engine does not take in a field; its message begins with the name of that.
+/// The error for a rejection of the engine about a field. The engine's message begins with its own name of the field.
 fn rejection_of(field: &str, rejection: &Rejection) -> ApiError {
     let message = rejection.message.strip_prefix(field).unwrap_or(&rejection.message);
     ApiError::field(field, message.trim_start_matches([':', ' ']))
 }
 
 fn no_worker() -> ApiError {
-    ApiError::new(
-        Code::NotFound,
-        "there is no such worker; it is forgotten when it is gone and holds nothing",
-    )
+    ApiError::new(Code::NotFound, "the worker does not exist; it is removed when it is gone and has no tasks")
 }
 
-/// What a worker is told about a package; whatever cannot be is rejected here, with the name of the field.
+/// The command for a package request. Errors name the field.
 fn command_of(asked: &PackageRequest) -> Result<ToWorker, ApiError> {
     let PackageRequest { operation, name, version, url, sha256 } = asked;
     let text = |field: &str, text: &str| {
         Text::new(text).map(|text| text.as_str().into()).map_err(|error| ApiError::field(field, error))
     };
     let needed = |field: &str, value: &Option<String>| {
-        let value = value.as_deref().ok_or_else(|| ApiError::field(field, "is needed for an install"))?;
+        let value = value.as_deref().ok_or_else(|| ApiError::field(field, "is required for an install"))?;
         text(field, value)
     };
     let name: Box<str> = text("name", name)?;

@@ -1,7 +1,7 @@
-//! Parts of what tasks made, asked of the worker that keeps it.
+//! Requests parts of artifacts from the worker that has them.
 //!
-//! A part is asked for once, and answered once or not at all: whoever waits for it asks again if they still want it. What
-//! nobody waits for any more is passed over; all of it is gone with the connection.
+//! A part is requested once, and answered once or not at all: the reader requests it again if it still needs it. A
+//! part without a reader is ignored. Open requests end with the connection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use laneway_wire::frame::{ErrorCode, ErrorReport, Message, ResourceData, Resourc
 use super::send::report;
 use super::session::{Action, FrameHeader, Now, Session};
 
-/// How long a worker has to answer: longer than any disk needs, shorter than a client waits.
+/// How long a worker has to respond: longer than any disk needs, shorter than a client waits.
 pub const CHUNK_TIMEOUT: Duration = Duration::from_secs(15);
-/// Most parts that are asked of one connection at a time. Each reader wants one after the other.
+/// The limit of open requests on one connection. Each reader requests one part after another.
 pub const CHUNK_REQUESTS_MAX: usize = 32;
 
-/// The parts that are asked for, by the number of the frame that asked.
+/// The open requests, by the number of their frame.
 #[derive(Default)]
 pub(super) struct ChunkRequests {
     open: BTreeMap<u64, Asked>,
-    /// The worker said that it does not know what a part is. It is not asked again: to it, the question is a bad frame.
+    /// The worker does not support requests for parts. It gets no more of them, because they are bad frames to it.
     unknown: bool,
 }
 
@@ -33,14 +33,14 @@ struct Asked {
 }
 
 impl ChunkRequests {
-    /// When the next one is answered too late.
+    /// When the next request times out.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.open.values().map(|asked| asked.due).min()
     }
 }
 
 impl Session {
-    /// Asks the worker for a part. Gives the number by which the answer will be known.
+    /// Requests a part. Returns the number of the request.
     pub fn request_chunk(
         &mut self,
         now: Now,
@@ -59,7 +59,7 @@ impl Session {
         Ok(number)
     }
 
-    /// The worker gives a part.
+    /// The worker sent a part.
     pub(super) fn part(
         &mut self,
         now: Now,
@@ -83,7 +83,7 @@ impl Session {
         self.ack(now, header, None, out);
     }
 
-    /// The worker does not give a part. False: the error is not about one.
+    /// The worker rejected a request for a part. False when the error is about something else.
     pub(super) fn chunk_rejected(&mut self, number: u64, error: &ErrorReport, out: &mut Vec<Action>) -> bool {
         if self.parts.open.remove(&number).is_none() {
             return false;
@@ -101,7 +101,7 @@ impl Session {
         true
     }
 
-    /// Gives up on parts that did not come in time.
+    /// Ends requests that timed out.
     pub(super) fn expire_chunk_requests(&mut self, now: Now, out: &mut Vec<Action>) {
         self.parts.open.retain(|number, asked| {
             let is_late = asked.due <= now.mono;
@@ -113,20 +113,18 @@ impl Session {
     }
 }
 
-/// The part, if it is the one that was asked for.
+/// The part, if it matches the request.
 fn decode_chunk(asked: &ResourceRead, data: &ResourceData) -> Result<Part, &'static str> {
     let ResourceData { resource_id, offset, size_bytes, data_base64 } = data;
     if *resource_id != asked.resource_id || *offset != asked.offset {
-        return Err("`resource_id` or `offset` is not what was asked for");
+        return Err("`resource_id` or `offset` does not match the request");
     }
     let bytes = STANDARD.decode(data_base64).map_err(|_| "`data_base64` is not base64")?;
     let most = size_bytes.saturating_sub(*offset).min(u64::from(asked.limit));
     let len = bytes.len() as u64;
-    // A worker may give less than it was asked for, but must get on.
+    // A worker may send less than requested, but at least one byte.
     if len > most || (len == 0 && most > 0) {
-        return Err(
-            "`data_base64` has more bytes than were asked for or are there, or none although some are",
-        );
+        return Err("`data_base64` has more bytes than were requested or exist, or none although some exist");
     }
     Ok(Part { size: *size_bytes, bytes })
 }

@@ -1,4 +1,4 @@
-//! Who may come in as a worker: a token of the tenant with the role `worker` (or `admin`), or a client certificate.
+//! Authenticates workers: by a token of the tenant with the role `worker` (or `admin`), or by a client certificate.
 
 use std::sync::OnceLock;
 
@@ -15,10 +15,10 @@ use crate::error::{ApiError, Code};
 use crate::gate;
 use crate::serve::Peer;
 
-/// The door of one connection.
+/// The authentication of one connection.
 pub struct WorkerAuthenticator {
     api: Api,
-    /// What the request said, for its token and its host.
+    /// The headers of the upgrade request, with its token and its host.
     headers: HeaderMap,
     peer: Peer,
     request: Name,
@@ -26,12 +26,12 @@ pub struct WorkerAuthenticator {
 }
 
 impl WorkerAuthenticator {
-    /// The door of a connection that was asked for by this request.
+    /// The authentication of the connection that this request opened.
     pub fn new(api: Api, headers: HeaderMap, peer: Peer, request: Name) -> WorkerAuthenticator {
         WorkerAuthenticator { api, headers, peer, request, caller: OnceLock::new() }
     }
 
-    /// Who came in.
+    /// The authenticated caller.
     pub fn caller(&self) -> Option<&Caller> {
         self.caller.get()
     }
@@ -42,7 +42,7 @@ impl WorkerAuthenticator {
         let demanded = self.api.config.current().workers.require_certificate;
         let shown = by_certificate && has_certificate;
         if (by_certificate || demanded) && !shown {
-            let message = "workers show a client certificate here, and say `auth.mode` `mtls`";
+            let message = "this server requires a client certificate; set `auth.mode` to `mtls`";
             return Err(HandshakeRejection::new(ErrorCode::AuthMtlsRequired, message));
         }
         let token = match handshake.auth.mode {
@@ -61,8 +61,10 @@ impl Authenticate for WorkerAuthenticator {
     fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, HandshakeRejection> {
         let caller = self.identify(tenant, handshake)?;
         if !matches!(caller.role, Role::Worker | Role::Admin) {
-            let message =
-                format!("role {} runs no jobs; ask for a token with the role worker", caller.role.as_str());
+            let message = format!(
+                "the role {} may not run jobs; use a token with the role worker",
+                caller.role.as_str()
+            );
             return Err(HandshakeRejection::new(ErrorCode::SessionDenied, message));
         }
         let worker = Name::new(&handshake.worker.id).map_err(|error| {
@@ -74,7 +76,7 @@ impl Authenticate for WorkerAuthenticator {
             version: handshake.worker.version.as_str().into(),
             hostname: handshake.worker.hostname.as_str().into(),
         };
-        // A handshake that succeeds is the only one of its connection.
+        // A connection has only one successful handshake.
         let _ = self.caller.set(caller);
         Ok(member)
     }

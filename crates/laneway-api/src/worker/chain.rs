@@ -1,23 +1,23 @@
-//! Middleware chains in frames: where a task stands in its chain, and what a call of the next element is answered.
+//! Middleware chains in frames: the position of a task in its chain, and the response to a call of the next element.
 
 use laneway_core::{Bytes, JobSpec, Name, NextAnswer};
 use laneway_wire::frame::{JsonObject, List, MIDDLEWARES_MAX, NextRequest, NextResponse, Text};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-/// Where a task stands in its chain.
+/// The position of a task in its chain.
 #[derive(Clone, Debug)]
 pub struct ChainPosition {
     run: Text,
     host: Text,
     node: Text,
     chain: Vec<Text>,
-    /// Which middleware it is; `None` for the host.
+    /// The index of the middleware. `None` for the host.
     pub index: Option<u32>,
 }
 
 impl ChainPosition {
-    /// The place of a job. `None`: it is in no chain.
+    /// The position of a job. `None` when it is in no chain.
     pub fn of(spec: &JobSpec) -> Option<ChainPosition> {
         let member = spec.member.as_deref()?;
         let chain = member.chain.as_ref()?;
@@ -30,7 +30,7 @@ impl ChainPosition {
         })
     }
 
-    /// The place that a task says it has: whoever is in no chain is answered in its own words.
+    /// The position that a task claims. A task in no chain gets a response with its own claim.
     pub fn asked(request: &NextRequest) -> ChainPosition {
         ChainPosition {
             run: request.run_id.clone(),
@@ -41,17 +41,17 @@ impl ChainPosition {
         }
     }
 
-    /// The node that the chain is around.
+    /// The node that the chain wraps.
     pub fn host(&self) -> Text {
         self.host.clone()
     }
 
-    /// The middlewares, the outermost first.
+    /// The middlewares, outermost first.
     pub fn chain(&self) -> List<Text, 0, MIDDLEWARES_MAX> {
         List::new(self.chain.clone()).unwrap_or_default()
     }
 
-    /// What a call of the next element is answered.
+    /// The response to a call of the next element.
     pub fn response(&self, request: &Name, answer: &NextAnswer) -> NextResponse {
         let (result, error) = match answer {
             NextAnswer::Done(result) => (Some(object(result.as_deref().unwrap_or(b"{}"))), None),
@@ -74,7 +74,7 @@ impl ChainPosition {
 /// The field of a called task's parameters that has the contexts of its call.
 const CONTEXT: &str = "_context";
 
-/// What a call brings along: its payload, and its contexts under a field of their own. `None`: nothing.
+/// The payload of a call, with its contexts under a field of their own. `None` when there is none.
 pub fn call_payload(request: &NextRequest) -> Option<Bytes> {
     let read = |object: &Option<JsonObject>| -> Map<String, Value> {
         object.as_ref().and_then(|object| object.read().ok()).unwrap_or_default()
@@ -93,14 +93,14 @@ pub fn call_payload(request: &NextRequest) -> Option<Bytes> {
     (!whole.is_empty()).then(|| Value::Object(whole).to_string().into_bytes().into())
 }
 
-/// A result. What is no object stands in one, as `value`.
+/// A result. A value that is not an object is wrapped in one, as `value`.
 fn object(result: &[u8]) -> JsonObject {
     let raw: Option<Box<RawValue>> = serde_json::from_slice(result).ok();
     let whole = raw.clone().and_then(|raw| JsonObject::from_raw(raw).ok());
     whole.or_else(|| JsonObject::of(&json!({"value": raw})).ok()).expect("an object of JSON is JSON")
 }
 
-/// Names are shorter than texts may be.
+/// The limit of names is below the limit of texts.
 fn text(name: &Name) -> Text {
     Text::fixed(name.as_str())
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::call_payload;
 
     #[test]
-    fn a_call_brings_its_payload_and_its_contexts_along() {
+    fn a_call_has_its_payload_and_its_contexts() {
         let given = |extra: Value| {
             let mut request = json!({"requestId": "q", "runId": "r", "nodeId": "n", "middlewareId": "m"});
             request.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());

@@ -1,7 +1,8 @@
-//! How many sockets of workers there may be: in all, of one tenant, and of clients that have not shown who they are.
+//! Limits the sockets of workers: in total, for each tenant, and for unauthenticated clients.
 //!
-//! Tenants share them dynamically: one gets another socket while it has fewer than are free. Sockets that brought a token and
-//! have not said their handshake yet are counted apart, in the same way, so that silent ones take nothing from workers.
+//! Tenants share them dynamically: a tenant gets another socket while it has fewer than are free. Sockets with a
+//! token but without a handshake are counted apart, in the same way, so that silent sockets take nothing from
+//! workers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +14,17 @@ use laneway_runtime::unauthenticated::{
     Arrival, ReadBudget, Shown, UNAUTHENTICATED_BYTES_MAX, UnauthenticatedSocket, UnauthenticatedSockets,
 };
 
-/// Room for sockets. Clones are the same room.
+/// The connection limits. Clones share them.
 #[derive(Clone)]
 pub struct ConnectionLimits {
     unauthenticated: UnauthenticatedSockets,
-    /// Sockets that brought a token and are silent so far.
+    /// Sockets with a token that have not sent a handshake yet.
     arriving: Pool,
     /// Sockets of workers.
     workers: Pool,
 }
 
-/// Sockets of one sort, which parties share. Clones are the same.
+/// A pool of sockets that parties share. Clones share the pool.
 #[derive(Clone)]
 struct Pool {
     max: u32,
@@ -33,39 +34,39 @@ struct Pool {
 #[derive(Default)]
 struct PoolCounts {
     count: u32,
-    /// By tenant; tokens of the whole server are a party of their own.
+    /// By tenant. Server-wide tokens are a party of their own.
     of: BTreeMap<Name, u32>,
 }
 
-/// One socket of a pool; given back when dropped.
+/// One socket of a pool. Dropping it releases it.
 struct PoolSlot {
     party: Name,
     pool: Pool,
 }
 
-/// A socket that is open.
+/// An open socket.
 pub struct ConnectionSlot {
     limits: ConnectionLimits,
-    /// Until it is known who it is. Such a socket takes nothing from the others.
+    /// Set until the client has authenticated. Such a socket takes nothing from other clients.
     unauthenticated: Option<(UnauthenticatedSocket, ReadBudget)>,
-    /// Until its handshake, where it brought a token.
+    /// Set until the handshake, if the request had a token.
     arriving: Option<PoolSlot>,
     worker_slot: Option<PoolSlot>,
 }
 
-/// There is no room: why not.
+/// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitReached {
-    /// As many sockets are open as may be.
+    /// The limit of all sockets.
     Sockets,
-    /// The tenant has as many as it may.
+    /// The limit of the tenant.
     Tenant,
-    /// The tenant has as many as are left for others.
+    /// The tenant's share: it has as many sockets as are free.
     Share,
 }
 
 impl ConnectionLimits {
-    /// As much as the configuration allows.
+    /// The limits of the configuration.
     pub fn new(config: &WorkersConfig) -> ConnectionLimits {
         ConnectionLimits {
             unauthenticated: UnauthenticatedSockets::new(
@@ -77,15 +78,15 @@ impl ConnectionLimits {
         }
     }
 
-    /// A seat for a client that has just come. `max` is the most of a tenant. Whoever has not shown that it may run jobs
-    /// gets one, too, for a short while and a few bytes.
+    /// Takes a slot for a new client. `max` is the limit of a tenant. An unauthenticated client gets one as well, for
+    /// a short time and a few bytes.
     pub fn enter(&self, arrival: &Arrival, max: u32) -> Result<ConnectionSlot, LimitReached> {
         let mut slot =
             ConnectionSlot { limits: self.clone(), unauthenticated: None, arriving: None, worker_slot: None };
         match &arrival.shown {
             Some(Shown { role: Role::Worker | Role::Admin, tenant }) => {
                 if let Some(tenant) = tenant {
-                    // Rejected at once rather than after the handshake.
+                    // Rejected now rather than after the handshake.
                     self.workers.may_take(tenant, max)?;
                 }
                 let party = tenant.clone().unwrap_or_else(|| Name::fixed("*"));
@@ -106,7 +107,7 @@ impl Pool {
         Pool { max, counts: Arc::default() }
     }
 
-    /// May a party have one more, with its share and with `most` at most?
+    /// Checks whether a party may have one more, with its share and with the limit `most`.
     fn may_take(&self, party: &Name, most: u32) -> Result<(), LimitReached> {
         lock(&self.counts).may_take(self.max, party, most)
     }
@@ -136,7 +137,7 @@ impl Drop for PoolSlot {
     fn drop(&mut self) {
         let mut counts = lock(&self.pool.counts);
         counts.count -= 1;
-        let own = counts.of.get_mut(&self.party).expect("what was taken is counted");
+        let own = counts.of.get_mut(&self.party).expect("a taken slot is counted");
         *own -= 1;
         if *own == 0 {
             counts.of.remove(&self.party);
@@ -145,7 +146,7 @@ impl Drop for PoolSlot {
 }
 
 impl ConnectionSlot {
-    /// It is known who sits here.
+    /// The client has authenticated.
     pub fn assign_to(&mut self, tenant: &Name, max: u32) -> Result<(), LimitReached> {
         if self.worker_slot.as_ref().is_none_or(|worker_slot| worker_slot.party != *tenant) {
             self.worker_slot = Some(self.limits.workers.take(tenant, max)?);
@@ -157,7 +158,7 @@ impl ConnectionSlot {
         Ok(())
     }
 
-    /// Waits until a newer socket takes the place of this one, which only happens before it is known who sits here.
+    /// Waits until a newer socket evicts this one, which happens only before the client has authenticated.
     pub async fn displaced(&self) {
         match &self.unauthenticated {
             Some((socket, _)) => socket.displaced().await,
@@ -194,7 +195,7 @@ mod tests {
         arrival(Some(Shown { role: Role::Worker, tenant: Some(Name::fixed(tenant)) }))
     }
 
-    /// A worker with a token that has said its handshake.
+    /// A worker with a token and a handshake.
     fn connected(limits: &ConnectionLimits, tenant: &'static str) -> ConnectionSlot {
         let mut slot = limits.enter(&worker(tenant), 2).unwrap();
         slot.assign_to(&Name::fixed(tenant), 2).unwrap();
@@ -202,16 +203,16 @@ mod tests {
     }
 
     #[test]
-    fn defect_07_silent_sockets_take_nothing_from_members() {
+    fn defect_07_silent_sockets_take_nothing_from_workers() {
         let limits = limits();
         let silent: Vec<ConnectionSlot> =
             (0..100).map(|_| limits.enter(&arrival(None), 2).unwrap()).collect();
-        assert_eq!(limits.unauthenticated.count(), 2, "the older ones have made way");
+        assert_eq!(limits.unauthenticated.count(), 2, "the older ones were evicted");
         let viewer = arrival(Some(Shown { role: Role::Viewer, tenant: None }));
         let viewer_slot = limits.enter(&viewer, 2).unwrap();
         assert!(
             !viewer.budget.take(UNAUTHENTICATED_BYTES_MAX + 1),
-            "a token that runs no jobs opens nothing"
+            "a token that may not run jobs opens no socket"
         );
         let mut slots: Vec<ConnectionSlot> = Vec::new();
         for tenant in ["a", "b", "a"] {
@@ -219,30 +220,27 @@ mod tests {
         }
         assert!(
             matches!(limits.enter(&worker("a"), 2), Err(LimitReached::Tenant)),
-            "a tenant has its share only"
+            "a tenant gets only its share"
         );
-        // One that shows who it is later counts from then on.
+        // A client that authenticates later counts from then on.
         let late = arrival(None);
         let mut slot = limits.enter(&late, 2).unwrap();
         assert!(matches!(slot.assign_to(&Name::fixed("a"), 2), Err(LimitReached::Tenant)));
         assert_eq!(slot.assign_to(&Name::fixed("b"), 2), Ok(()));
-        assert!(late.budget.take(1 << 30), "it may send as much as it wants now");
+        assert!(late.budget.take(1 << 30), "it may send any number of bytes now");
         slots.push(connected(&limits, "c"));
         assert!(
             matches!(limits.enter(&worker("c"), 2), Err(LimitReached::Share)),
-            "the last one is for somebody else"
+            "the last one is for another tenant"
         );
         slots.push(connected(&limits, "d"));
-        assert!(
-            matches!(limits.enter(&worker("e"), 2), Err(LimitReached::Sockets)),
-            "there is no more room at all"
-        );
+        assert!(matches!(limits.enter(&worker("e"), 2), Err(LimitReached::Sockets)), "the limit is reached");
         drop((slots, slot, silent, viewer_slot));
         assert!(lock(&limits.workers.counts).of.is_empty() && lock(&limits.arriving.counts).of.is_empty());
         assert_eq!((limits.unauthenticated.count(), lock(&limits.workers.counts).count), (0, 0));
     }
 
-    /// One tenant takes half of what is free, and the next one half of the rest.
+    /// One tenant takes half of the free sockets, and the next one half of the rest.
     #[test]
     fn defect_11_tenants_share_the_sockets_of_workers() {
         let limits = limits();
@@ -259,9 +257,9 @@ mod tests {
         assert!(matches!(limits.enter(&worker("a"), 100), Err(LimitReached::Sockets)));
     }
 
-    /// Sockets that bring a token and say nothing take nothing from workers, of their own tenant or of another one.
+    /// Silent sockets with a token take nothing from workers, of their own tenant or of another one.
     #[test]
-    fn defect_11_silent_sockets_with_a_token_count_apart() {
+    fn defect_11_silent_sockets_with_a_token_are_counted_apart() {
         let limits = limits();
         let mut silent = Vec::new();
         while let Ok(slot) = limits.enter(&worker("a"), 100) {

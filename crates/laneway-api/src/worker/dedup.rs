@@ -1,26 +1,26 @@
-//! Which frames came over a connection, so that one that comes again does nothing and is answered as before.
+//! Recognises duplicate frames of a connection: they have no effect and get the same reply again.
 //!
-//! Known by `(id, corr)`, as a digest: a connection remembers [`SEEN_MAX`] frames in a few kilobytes. Heartbeats are not
-//! remembered: each says the same as the one before it, and they would push out what matters.
+//! Frames are identified by `(id, corr)`, as a digest, so a connection remembers [`DEDUP_FRAMES_MAX`] frames in a few
+//! kilobytes. Heartbeats are not remembered: each has the same content, and they would displace other frames.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use laneway_wire::frame::{ErrorCode, Frame};
 
-/// Most frames that a connection remembers; then the oldest are forgotten.
+/// The number of frames that a connection remembers. Beyond it, the oldest are forgotten.
 pub const DEDUP_FRAMES_MAX: usize = 512;
 
-/// What a frame was answered.
+/// The reply to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorAnswer {
-    /// Nothing yet: the answer waits for a commit.
+    /// None yet: the reply waits for a commit.
     Pending,
     /// It was acknowledged.
     Ack,
     /// It was acknowledged with the lease.
     AckAlive,
-    /// It was acknowledged as one whose content had come before.
+    /// It was acknowledged as a duplicate of earlier content.
     AckDuplicate,
     /// It was rejected.
     Error(ErrorCode),
@@ -34,7 +34,7 @@ pub struct Dedup {
 }
 
 impl Dedup {
-    /// What the frame was answered when it came before. `None`: it comes for the first time, and is remembered now.
+    /// The reply to an earlier frame of the same identity. `None` for a new frame, which is remembered.
     pub fn prior_answer(&mut self, frame: &Frame) -> Option<PriorAnswer> {
         let digest = digest(frame.id.as_str(), frame.corr.as_deref());
         if let Some(answer) = self.answers.get(&digest) {
@@ -50,7 +50,7 @@ impl Dedup {
         None
     }
 
-    /// The frame could not be taken now: should it come again, it is looked at again.
+    /// The frame could not be processed now. If it is sent again, it is processed again.
     pub fn forget(&mut self, id: &str, corr: Option<&str>) {
         let digest = digest(id, corr);
         if self.answers.remove(&digest).is_some() {
@@ -58,7 +58,7 @@ impl Dedup {
         }
     }
 
-    /// The frame is answered now.
+    /// Records the reply to a frame.
     pub fn record(&mut self, id: &str, corr: Option<&str>, answer: PriorAnswer) {
         if let Some(prior) = self.answers.get_mut(&digest(id, corr)) {
             *prior = answer;
@@ -66,7 +66,7 @@ impl Dedup {
     }
 }
 
-/// A worker that finds two frames with one digest has cheated itself only.
+/// A worker that sends two frames with the same digest harms only itself.
 fn digest(id: &str, corr: Option<&str>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (id, corr).hash(&mut hasher);

@@ -1,7 +1,7 @@
-//! The tasks of a session: what is bound to the connection, what was sent, what the worker says of it.
+//! The tasks of a session: bound attempts, dispatches, and the reports of the worker.
 //!
-//! The fence of a frame is (connection, task, `seq`). An attempt is bound here before its frame leaves, so that not even
-//! the fastest answer comes too early; what is said of an attempt that is not bound here is looked up, and never taken.
+//! The fence of a frame is (connection, task, `seq`). An attempt is bound before its frame is sent, so that no report
+//! can come too early. A report about an attempt that is not bound is looked up, and never accepted.
 
 use laneway_core::{Failure, JobId, Name, Outcome, Task};
 use laneway_wire::frame::{
@@ -19,51 +19,51 @@ use super::session::{Action, FrameHeader, Now, OwedFor, SETTLED_MAX, Session, Se
 /// An attempt that is bound to the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
-    /// The run; `None`: the job is a run by itself.
+    /// The workflow run. `None` for a job that is not a node.
     run: Option<Text>,
     phase: Phase,
-    /// True from when the worker was told to stop it: that it stops is what was asked for.
+    /// True after the worker was asked to stop it.
     stopping: bool,
-    /// The number of the frame that sent it, for workers that name the frame instead of the task.
+    /// The number of the frame that dispatched it, for workers that name the frame instead of the task.
     frame: Option<u64>,
 }
 
-/// How far an attempt is on this connection.
+/// The phase of an attempt on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It is bound; its payload is being read.
     Bound,
-    /// Its frame has left.
+    /// Its frame was sent.
     Sent,
-    /// The worker has taken it.
+    /// The worker accepted it.
     Taken,
-    /// Its outcome has come and waits for the commit.
+    /// Its outcome has arrived and waits for the commit.
     Ending,
 }
 
 impl Session {
-    /// The attempt is this connection's from now on. Comes before its payload is read.
+    /// Binds the attempt to this connection, before its payload is read.
     pub fn bind(&mut self, task: Task, run: Option<Text>) {
         self.mark_registered();
-        // Sent again after a rebind, it may have been here before.
+        // After a rebind it may have been here before.
         self.settled.retain(|settled| *settled != task);
         self.tasks.insert(task, Open { run, phase: Phase::Bound, stopping: false, frame: None });
     }
 
-    /// True when the attempt is this connection's.
+    /// True when the attempt is bound to this connection.
     pub fn is_bound(&self, task: Task) -> bool {
         self.tasks.contains_key(&task)
     }
 
-    /// Sends a task. Nothing is sent of one that is not bound here any more, or whose outcome has come already. What
-    /// cannot be sent is given back.
+    /// Sends a task. A task that is no longer bound, or whose outcome has arrived, is not sent. A task that cannot be
+    /// sent is handed back.
     pub fn dispatch(&mut self, now: Now, task: Task, dispatch: Dispatch, out: &mut Vec<Action>) {
         if self.tasks.get(&task).is_none_or(|open| open.phase != Phase::Bound) {
             return;
         }
         if !self.outbox.has_capacity(dispatch.parameters.get().len()) {
             self.tasks.remove(&task);
-            let message = "too much waits to be acknowledged by the worker".into();
+            let message = "too many frames wait for an acknowledgement of the worker".into();
             let rejection = Rejection { code: ErrorCode::CmdConcurrencyViolation.into(), message };
             return self.ask(None, OwedFor::Plain, Question::Rejected(task, rejection), out);
         }
@@ -76,7 +76,7 @@ impl Session {
         }
     }
 
-    /// The payload of a task cannot be read: it is given back, and no frame has left.
+    /// The payload of a task cannot be read: the task is handed back, and no frame is sent.
     pub fn give_back(&mut self, task: Task, out: &mut Vec<Action>) {
         if self.tasks.remove(&task).is_none() {
             return;
@@ -85,13 +85,13 @@ impl Session {
         self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
     }
 
-    /// The payload of a task is nothing that a frame can carry: trying again does not help.
+    /// A frame cannot carry the payload of a task, so a retry does not help.
     pub fn fail_unreadable(&mut self, task: Task, out: &mut Vec<Action>) {
-        let message = "the payload is not JSON, and workers take nothing else";
+        let message = "the payload is not JSON, and workers accept only JSON";
         self.fail_unsent(task, Failure::permanent("bad_payload", message), out);
     }
 
-    /// A task has failed before a frame could leave.
+    /// A task failed before its frame was sent.
     pub fn fail_unsent(&mut self, task: Task, failure: Failure, out: &mut Vec<Action>) {
         if self.tasks.remove(&task).is_none() {
             return;
@@ -100,7 +100,7 @@ impl Session {
         self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
     }
 
-    /// The attempt must stop. One that was told to stop over an earlier connection is bound to this one by that.
+    /// The attempt must stop. An attempt that was asked to stop on an earlier connection is bound to this one.
     pub fn cancel(&mut self, now: Now, task: Task, reason: Option<String>, out: &mut Vec<Action>) {
         self.mark_registered();
         if self.settled.contains(&task) {
@@ -110,13 +110,13 @@ impl Session {
         let open = self.tasks.entry(task).or_insert(unknown);
         open.stopping = true;
         if open.phase == Phase::Bound {
-            // The worker never heard of it.
+            // The worker has not received it.
             let ended = Ended { task, outcome: Outcome::Canceled, artifacts: Vec::new(), reported: None };
             self.tasks.remove(&task);
             return self.ask(None, OwedFor::Plain, Question::Ended(Box::new(ended)), out);
         }
         if open.phase == Phase::Sent {
-            // Who has not taken it need not take it any more.
+            // A dispatch without an acknowledgement is not sent again.
             self.outbox.remove_task(task);
         }
         let Some(open) = self.tasks.get(&task) else { return };
@@ -127,7 +127,7 @@ impl Session {
         self.send_kept(now, About::Cancel(task), about, message, out);
     }
 
-    /// The attempt is not this connection's any more: the worker is told to stop it.
+    /// The attempt is no longer bound to this connection. The worker must stop it.
     pub fn unbind(&mut self, now: Now, task: Task, out: &mut Vec<Action>) {
         if let Some(open) = self.tasks.remove(&task) {
             self.outbox.remove_task(task);
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Take no more tasks.
+    /// Accept no more tasks.
     pub fn drain(&mut self, now: Now, drain: Drain, out: &mut Vec<Action>) {
         if matches!(self.state(), SessionState::Registered | SessionState::Heartbeating) {
             self.go(SessionState::Draining);
@@ -145,7 +145,7 @@ impl Session {
         self.send_kept(now, About::Other, (None, None), Message::Drain(drain), out);
     }
 
-    /// Install a package. Gives the id of the frame that asks for it.
+    /// Install a package. Returns the id of the frame.
     pub fn install(&mut self, now: Now, install: Install, out: &mut Vec<Action>) {
         self.send_kept(now, About::Other, (None, None), Message::Install(install), out);
     }
@@ -155,19 +155,19 @@ impl Session {
         self.send_kept(now, About::Other, (None, None), Message::Uninstall(uninstall), out);
     }
 
-    /// What became of the rest of a chain.
+    /// The response to a call of the rest of a chain.
     pub fn next_done(&mut self, now: Now, response: NextResponse, out: &mut Vec<Action>) {
         let about = (Some(response.request_id.clone()), None);
         self.send_kept(now, About::Other, about, Message::NextResponse(response), out);
     }
 
-    /// A frame of ours arrived.
+    /// A frame of the server was acknowledged.
     pub(super) fn acknowledged(&mut self, _: Now, id: &Text, ack: &Ack, out: &mut Vec<Action>) {
         let about = self.number_of(id).and_then(|number| self.outbox.remove(number));
         if let Some(About::Cancel(task)) = about
             && self.tasks.get(&task).is_some_and(|open| open.phase == Phase::Sent)
         {
-            // It was never taken, and is not to be: nothing more is expected of it.
+            // The worker never accepted it, and must not: nothing more is expected.
             self.tasks.remove(&task);
         }
         let Some(About::Dispatch(task)) = about else { return };
@@ -178,13 +178,13 @@ impl Session {
             return self.ask(None, OwedFor::Taken(task), Question::Accepted(task), out);
         }
         self.tasks.remove(&task);
-        let message = ack.info.clone().unwrap_or_else(|| "the worker does not take it".to_owned());
+        let message = ack.info.clone().unwrap_or_else(|| "the worker rejected it".to_owned());
         let code = if knows_newer { ErrorCode::SessionStaleBinding } else { ErrorCode::SessionDenied };
         let rejection = Rejection { code: code.into(), message: message.into() };
         self.ask(None, OwedFor::Plain, Question::Rejected(task, rejection), out);
     }
 
-    /// How a run ended.
+    /// The result of an attempt.
     pub(super) fn result(
         &mut self,
         now: Now,
@@ -207,7 +207,7 @@ impl Session {
         self.end(now, task, header, TaskOutcome::of(result), out);
     }
 
-    /// A worker says that something went wrong: about a dispatch, it ends the attempt.
+    /// An error report. About a dispatch, it ends the attempt.
     pub(super) fn error_reported(
         &mut self,
         now: Now,
@@ -216,7 +216,7 @@ impl Session {
         out: &mut Vec<Action>,
     ) {
         let Some(task) = self.task_of(&header, None) else {
-            // About another frame of ours: what it asked for is not done, and sending it again does not help.
+            // About another frame of the server: its command failed, and a resend does not help.
             if let Some(number) = header.corr.as_ref().and_then(|corr| self.number_of(corr)) {
                 if self.chunk_rejected(number, &error, out) {
                     return self.ack(now, &header, None, out);
@@ -230,13 +230,13 @@ impl Session {
                 id = header.id.as_str(),
                 corr = header.corr.as_deref(),
                 code = error.code.as_str(),
-                "a worker says that something went wrong"
+                "a worker reported an error"
             );
             return self.ack(now, &header, None, out);
         };
         let message: Box<str> = cut(&error.message, MESSAGE_LEN_MAX).into();
         match ErrorCode::parse(&error.code) {
-            // Not the task's fault: it may run elsewhere, or here later.
+            // Not the task's fault: it may run on another worker, or here later.
             Some(
                 ErrorCode::CmdConcurrencyViolation
                 | ErrorCode::CmdUnknown
@@ -249,7 +249,7 @@ impl Session {
                 self.ask(Some(header), OwedFor::Outcome(task), Question::Rejected(task, rejection), out);
             }
             Some(ErrorCode::RunnerCancelled) => {
-                // The worker stops. The task may have had an effect before that.
+                // The worker stops. The task may have had an effect already.
                 self.end(now, task, header, Outcome::Interrupted.into(), out);
             }
             code => {
@@ -263,7 +263,7 @@ impl Session {
         }
     }
 
-    /// How a run goes.
+    /// The progress of an attempt.
     pub(super) fn feedback(
         &mut self,
         now: Now,
@@ -278,7 +278,7 @@ impl Session {
                 let question = Question::Feedback(task, Box::new(feedback));
                 self.ask(Some(header), OwedFor::Plain, question, out);
             }
-            // It was overtaken by the outcome, and says nothing that matters now.
+            // The outcome arrived first, so the report does not matter any more.
             (_, Some(task)) if self.tasks.contains_key(&task) || self.settled.contains(&task) => {
                 self.ack(now, &header, None, out);
             }
@@ -286,7 +286,7 @@ impl Session {
         }
     }
 
-    /// A middleware wants the rest of its chain to run. Jobs have no chains here, and that is what it is told.
+    /// A middleware calls the rest of its chain.
     pub(super) fn next_requested(
         &mut self,
         now: Now,
@@ -302,14 +302,15 @@ impl Session {
             }
             (None, Some(corr)) => self.reject_stale(now, &header, &corr.clone(), header.seq, out),
             (None, None) => {
-                let message = "`corr` is missing; it names the task that asks";
+                let message = "`corr` is missing; it names the calling task";
                 let report = report(ErrorCode::CmdUnknown, "envelope", message);
                 self.reject(now, &header, None, None, report, out);
             }
         }
     }
 
-    /// An attempt has ended. One that is not bound here may have been, on an earlier connection: the engine knows.
+    /// An attempt has ended. If it is not bound here, it may have been bound to an earlier connection, which the
+    /// engine knows.
     fn end(
         &mut self,
         now: Now,
@@ -320,7 +321,7 @@ impl Session {
     ) {
         match self.tasks.get_mut(&task) {
             Some(open) if open.phase == Phase::Ending => {
-                // The same word under another id. Its sender says it once more, and is answered by then.
+                // The same report under another id. The worker sends it again, and has a reply by then.
                 self.dedup.forget(&header.id, header.corr.as_deref());
                 return;
             }
@@ -336,7 +337,7 @@ impl Session {
         self.ask(Some(header), OwedFor::Outcome(task), Question::Ended(Box::new(ended)), out);
     }
 
-    /// The house has answered an outcome.
+    /// The scheduler has answered an outcome.
     pub(super) fn settle(
         &mut self,
         now: Now,
@@ -358,7 +359,7 @@ impl Session {
             }
             Answer::Stale | Answer::Superseded => {
                 if self.tasks.remove(&task).is_some_and(|open| open.stopping) {
-                    // It stopped, as it was told to: nothing of what it says is taken, and it has no more to do.
+                    // It stopped on request: its outcome is not used, and nothing more is expected.
                     self.remember(task);
                     return self.ack(now, header, None, out);
                 }
@@ -366,13 +367,13 @@ impl Session {
             }
             Answer::Gap => {
                 self.dedup.forget(&header.id, header.corr.as_deref());
-                let message = "results of the run that come before this one are missing; bring them again";
+                let message = "earlier results of the run are missing; send them again";
                 let report = report(ErrorCode::ResultSeqGap, "scheduler.results", message);
                 self.send_error(now, Some(task_id(task)), Some(task.dispatch_seq), report, out);
             }
             Answer::Rejected(why) => {
                 self.dedup.forget(&header.id, header.corr.as_deref());
-                // The attempt stays bound: what cannot be taken now may be taken when it is said again.
+                // The attempt stays bound: an outcome that is rejected now may be accepted when it is sent again.
                 if let Some(open) = self.tasks.get_mut(&task) {
                     open.phase = Phase::Taken;
                 }
@@ -382,7 +383,8 @@ impl Session {
         }
     }
 
-    /// The attempt that a frame is about: by the payload, else by `corr`, which older workers fill with our frame's id.
+    /// The attempt of a frame: by the payload, else by `corr`, which older workers set to the id of the dispatch
+    /// frame.
     fn task_of(&self, header: &FrameHeader, task_id: Option<&Text>) -> Option<Task> {
         let named = task_id.or(header.corr.as_ref())?;
         let Some(job) = JobId::parse(named) else {
@@ -392,7 +394,7 @@ impl Session {
         };
         match header.seq {
             Some(dispatch_seq) => Some(Task { job, dispatch_seq }),
-            // Without a number the one attempt that is open here is meant.
+            // Without a number, the one open attempt is meant.
             None => self.tasks.keys().copied().rfind(|task| task.job == job),
         }
     }
@@ -422,10 +424,10 @@ impl Session {
     }
 }
 
-/// What a worker is told about an attempt that is not its own.
-const STALE: &str = "the attempt is not this worker's; stop it and forget its outcome";
+/// The message about an attempt that does not belong to the worker.
+const STALE: &str = "the attempt does not belong to this worker; stop it and discard its outcome";
 
-/// A task's id as frames spell it.
+/// A task's id in frames.
 pub(super) fn task_id(task: Task) -> Text {
     Text::fixed(&task.job.to_string())
 }

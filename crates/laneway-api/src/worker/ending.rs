@@ -1,26 +1,26 @@
-//! What a worker's result means for the engine: how the attempt ended, what it made, and what else it reported.
+//! Converts a worker's result: the outcome of the attempt, its artifacts, and its metadata.
 
 use laneway_core::{Bytes, Failure, Name, Outcome};
 use laneway_runtime::feedback::report_line;
 use laneway_wire::frame::{Artifact, ErrorCode, ErrorReport, ResultError, ResultStatus, TaskResult};
 use serde_json::{Map, Value, json};
 
-/// Longest result in bytes that is kept with a job.
+/// The longest stored result, in bytes.
 pub const RESULT_LEN_MAX: usize = 1 << 20;
-/// Longest description of an artifact in bytes that is kept whole.
+/// The longest stored description of an artifact, in bytes.
 const ARTIFACT_LEN_MAX: usize = 8 << 10;
-/// Longest message of a failure in bytes; the rest is cut off.
+/// The longest stored message of a failure, in bytes. The rest is cut.
 pub const MESSAGE_LEN_MAX: usize = 4 << 10;
-/// Longest detail of a failure in bytes. Of a longer one, the result is left out.
+/// The longest stored detail of a failure, in bytes. The result is omitted from a longer one.
 const DETAIL_LEN_MAX: usize = 256 << 10;
 
-/// How an attempt ended, in the words of its worker.
+/// The end of an attempt, as its worker reported it.
 pub struct TaskOutcome {
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it made, each as JSON.
+    /// The artifacts, each as JSON.
     pub artifacts: Vec<Box<str>>,
-    /// What else it reported, as a line of the job's log.
+    /// The metadata, as a line of the job's log.
     pub reported: Option<Box<str>>,
 }
 
@@ -31,7 +31,7 @@ impl From<Outcome> for TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// What a result means.
+    /// Converts a result.
     pub fn of(result: TaskResult) -> TaskOutcome {
         let TaskResult { status, result, metadata, artifacts, error, .. } = result;
         let made = |artifacts: &[Artifact]| artifacts.iter().filter_map(encoded).collect();
@@ -57,7 +57,7 @@ impl TaskOutcome {
 fn succeeded(status: ResultStatus, json: &str) -> Outcome {
     if json.len() > RESULT_LEN_MAX {
         let message = format!(
-            "the result has {} bytes; at most {RESULT_LEN_MAX} are kept; keep what is so large as an artifact",
+            "the result has {} bytes; at most {RESULT_LEN_MAX} are stored; return large data as an artifact",
             json.len()
         );
         return Outcome::Failed(Failure::permanent("result_too_large", message));
@@ -69,7 +69,7 @@ fn succeeded(status: ResultStatus, json: &str) -> Outcome {
     }
 }
 
-/// A failure with everything that its worker said of it. Where there is no `error`, the result may say what is wrong.
+/// A failure with everything that its worker reported. Without an `error`, the result may have the cause.
 fn failed(json: &str, error: Option<ResultError>, retryable: bool) -> Failure {
     let result: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
     let (code, message, remediation) = match error {
@@ -93,7 +93,7 @@ fn failed(json: &str, error: Option<ResultError>, retryable: bool) -> Failure {
     }
 }
 
-/// What a worker says of a failure beside its code and message.
+/// The details of a failure beside its code and message.
 #[derive(Default)]
 pub struct Detail {
     result: Option<Map<String, Value>>,
@@ -103,7 +103,7 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// What an `error` frame says.
+    /// The details of an `error` frame.
     pub fn of_report(error: &ErrorReport) -> Option<Bytes> {
         let context = error.context.as_ref();
         let details = context.and_then(|context| context.details.as_ref());
@@ -116,7 +116,7 @@ impl Detail {
         detail.encoded()
     }
 
-    /// The detail as JSON, bounded: what does not fit is left out, and said so.
+    /// The detail as JSON, bounded. A part that does not fit is omitted and marked.
     fn encoded(self) -> Option<Bytes> {
         let Detail { result, remediation, part, details } = self;
         let mut all = Map::new();
@@ -136,7 +136,7 @@ impl Detail {
     }
 }
 
-/// An artifact as JSON. What is said of it at too great a length is left out.
+/// An artifact as JSON. Metadata that is too long is omitted.
 fn encoded(artifact: &Artifact) -> Option<Box<str>> {
     let json = serde_json::to_string(artifact).ok()?;
     if json.len() <= ARTIFACT_LEN_MAX {
@@ -145,12 +145,12 @@ fn encoded(artifact: &Artifact) -> Option<Box<str>> {
     serde_json::to_string(&Artifact { metadata: None, ..artifact.clone() }).ok().map(Box::from)
 }
 
-/// A worker's code as a name. What is no name becomes one that says so.
+/// A worker's code as a name. An invalid code becomes a fixed name.
 pub fn code_name(code: &str) -> Name {
     Name::new(cut(code, Name::LEN_MAX)).unwrap_or_else(|_| Name::fixed("E.RUNNER.FAILURE"))
 }
 
-/// The longest beginning of `text` with at most `len_max` bytes.
+/// The longest prefix of `text` with at most `len_max` bytes.
 pub fn cut(text: &str, len_max: usize) -> &str {
     let mut end = text.len().min(len_max);
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! How a session begins: a worker shows who it is, and says what it can do.
+//! The start of a session: handshake and registration.
 
 use axum::extract::ws::close_code;
 use laneway_wire::frame::{ErrorCode, Frame, Handshake, Message, Register, Role};
@@ -8,33 +8,33 @@ use super::messages::{Answer, Member, Question};
 use super::send::{report, report_with};
 use super::session::{Action, FrameHeader, Now, OwedFor, Session, SessionState};
 
-/// The version of the protocol that we speak.
+/// The version of the protocol.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// Who may come in. It knows the connection.
+/// Authenticates the worker of a connection.
 pub trait Authenticate {
-    /// Who shows up with this handshake for this tenant, or why they stay outside.
+    /// The worker of this handshake for this tenant, or why it is rejected.
     fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, HandshakeRejection>;
 }
 
-/// Why somebody stays outside.
+/// Why a handshake is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakeRejection {
-    /// The code of the answer.
+    /// The code of the reply.
     pub code: ErrorCode,
-    /// What is wrong, and what helps.
+    /// The reason and the remedy.
     pub message: String,
 }
 
 impl HandshakeRejection {
-    /// For this reason.
+    /// A rejection for this reason.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> HandshakeRejection {
         HandshakeRejection { code, message: message.into() }
     }
 }
 
 impl Session {
-    /// The first words of a connection.
+    /// Handles the first frames of a connection.
     pub(super) fn handle_handshake(
         &mut self,
         now: Now,
@@ -44,7 +44,7 @@ impl Session {
     ) {
         let Message::Handshake(handshake) = &frame.message else {
             let message = format!(
-                "`{}` came before the handshake; say who you are first",
+                "`{}` came before the handshake; send `handshake` first",
                 frame.message.kind().as_str()
             );
             let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
@@ -65,7 +65,7 @@ impl Session {
                 let report = report_with(code, "scheduler.handshake", message, &details);
                 self.send_error(now, Some(frame.id.clone()), None, report, out);
                 let reason = match code {
-                    ErrorCode::AuthInvalidToken => "the token does not open this door",
+                    ErrorCode::AuthInvalidToken => "the token is not valid here",
                     ErrorCode::AuthMtlsRequired => "a client certificate is required",
                     _ => "the handshake was rejected",
                 };
@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// What the worker can do. The engine is told, and answers once it is durable what that means.
+    /// Handles the registration. The engine replies when it is durable.
     pub(super) fn register(
         &mut self,
         now: Now,
@@ -83,7 +83,7 @@ impl Session {
         out: &mut Vec<Action>,
     ) {
         if self.state != SessionState::Handshaking {
-            let message = "the worker is registered already; changes of packages are told by `pkg.event`";
+            let message = "the worker is registered already; report changes of packages with `pkg.event`";
             let report = report(ErrorCode::SessionDenied, "scheduler.session", message);
             return self.reject(now, &header, None, None, report, out);
         }
@@ -92,7 +92,7 @@ impl Session {
         self.ask(Some(header), OwedFor::Registration, Question::Register(Box::new(register)), out);
     }
 
-    /// The engine has answered the registration.
+    /// The engine has replied to the registration.
     pub(super) fn registered(
         &mut self,
         now: Now,
@@ -123,7 +123,7 @@ fn check_handshake(
     let denied = |message: String| Err(HandshakeRejection::new(ErrorCode::SessionDenied, message));
     if handshake.protocol != PROTOCOL_VERSION {
         return denied(format!(
-            "`protocol` is {}; this server speaks version {PROTOCOL_VERSION}",
+            "`protocol` is {}; this server supports version {PROTOCOL_VERSION}",
             handshake.protocol
         ));
     }

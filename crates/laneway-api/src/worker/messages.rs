@@ -1,19 +1,19 @@
-//! What a session asks of the house, and what it is told: the words between the frames and the scheduler.
+//! The requests of a session to the scheduler, and the answers.
 //!
-//! The session decides nothing about jobs. It asks, and each question that owes the worker an answer has a [`Ticket`] by
-//! which the answer finds its frame.
+//! The session makes no decisions about jobs. It sends requests, and each request that requires a reply to the worker
+//! has a [`Ticket`] that identifies its frame.
 
 use laneway_core::{Name, Outcome, Span, Task};
 use laneway_wire::frame::{Feedback, Heartbeat, NextRequest, PackageEvent, Register, Text};
 
-/// By which an answer finds its frame.
+/// Identifies the frame of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Who a worker has shown to be.
+/// An authenticated worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Whose jobs it may run.
+    /// The tenant whose jobs it may run.
     pub tenant: Name,
     /// Its name, unique within the tenant.
     pub worker: Name,
@@ -23,67 +23,67 @@ pub struct Member {
     pub hostname: Box<str>,
 }
 
-/// What a session asks of the house.
+/// A request of a session to the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
-    /// The worker says what it can do.
+    /// The worker registers.
     Register(Box<Register>),
-    /// The worker gives a sign of life.
+    /// The worker is alive.
     Heartbeat(Box<Heartbeat>),
-    /// The worker has taken a dispatch.
+    /// The worker accepted a dispatch.
     Accepted(Task),
-    /// The worker has not taken a dispatch: it may run elsewhere, or here later.
+    /// The worker rejected a dispatch. The task may run on another worker, or here later.
     Rejected(Task, Rejection),
-    /// A run has ended. It may be one that is not bound to this connection: then the answer says what is known of it.
+    /// An attempt has ended. It may not be bound to this connection; the answer says what the scheduler knows of it.
     Ended(Box<Ended>),
-    /// A run that is bound here says how it goes.
+    /// The progress of a bound attempt.
     Feedback(Task, Box<Feedback>),
-    /// Something became of a package.
+    /// The outcome of an operation on a package.
     Package(Box<PackageEvent>),
-    /// A middleware that is bound here calls the next element of its chain.
+    /// A bound middleware calls the next element of its chain.
     Next(Task, Box<NextRequest>),
 }
 
-/// Why a worker does not run what it was sent.
+/// Why a worker rejected a dispatch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The code it gave.
+    /// The code of the worker.
     pub code: Text,
-    /// Its words for people.
+    /// The message of the worker, for people.
     pub message: Box<str>,
 }
 
-/// A run that has ended.
+/// An attempt that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     /// The attempt.
     pub task: Task,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it made, each as JSON.
+    /// The artifacts, each as JSON.
     pub artifacts: Vec<Box<str>>,
-    /// What else it reported, as a line of the job's log.
+    /// The metadata, as a line of the job's log.
     pub reported: Option<Box<str>>,
 }
 
-/// What the house answers.
+/// The answer of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Done, and durable.
     Done,
-    /// The worker is registered, or still is; it must be heard of again within the lease.
+    /// The worker is registered; its lease was renewed.
     Alive {
-        /// From when the worker said the word that this answers.
+        /// Counted from when the worker sent the frame.
         lease: Span,
     },
-    /// The outcome was taken before.
+    /// The outcome was already accepted.
     Duplicate,
-    /// The attempt is not this worker's any more, or never was.
+    /// The attempt does not belong to this worker.
     Stale,
-    /// Outcomes of the run are missing that come before this one.
+    /// Earlier outcomes of the run are missing.
     Gap,
-    /// The connection is not the worker's any more: another one has taken its place.
+    /// Another connection has replaced this one.
     Superseded,
-    /// Not done; says why.
+    /// Rejected, with the reason.
     Rejected(Box<str>),
 }

@@ -1,4 +1,4 @@
-//! What a worker registers, in the engine's words.
+//! Converts the registration and the heartbeats of a worker.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use serde_json::json;
 
 use super::messages::Member;
 
-/// What stands before a kind among the features.
+/// The prefix of a kind among the features.
 const KIND: &str = "kind:";
-/// What stands before a label among the features: `label:zone=eu`.
+/// The prefix of a label among the features: `label:zone=eu`.
 const LABEL: &str = "label:";
 
-/// What the worker offers; an error names the field and what is wrong with it.
+/// The registration of a worker. An error names the field and what is wrong with it.
 pub fn offer_of(member: &Member, register: &Register) -> Result<WorkerOffer, String> {
     let Register { capabilities, packages, .. } = register;
     let (mut kinds, mut features, mut labels) = (Vec::new(), Vec::new(), Vec::new());
@@ -52,12 +52,12 @@ pub fn offer_of(member: &Member, register: &Register) -> Result<WorkerOffer, Str
         features,
         runtimes: runtimes.collect::<Result<_, String>>()?,
         labels,
-        // Other systems have channels of their own: what cannot be the name of a lane is none.
+        // Other systems have channels of their own. A name that cannot be a lane is ignored.
         lanes: register.channels().iter().filter_map(|channel| Name::new(channel).ok()).collect(),
     })
 }
 
-/// The process of the worker and the tasks that it still has. A task that is no job's is one that we never gave.
+/// The process of the worker and its open tasks. A task id that is not a job's was never dispatched.
 pub fn process_of(register: &Register) -> Result<(Option<Name>, BTreeSet<Task>), String> {
     let boot = register.boot_id.as_ref().map(|boot| name("boot_id", boot)).transpose()?;
     let listed = register.tasks.iter().flat_map(|tasks| tasks.iter());
@@ -66,7 +66,7 @@ pub fn process_of(register: &Register) -> Result<(Option<Name>, BTreeSet<Task>),
     Ok((boot, tasks.collect()))
 }
 
-/// What the worker offers once this has become of a package. `None`: the same as before.
+/// The registration after an operation on a package. `None` when it did not change.
 pub fn offer_after(offer: &WorkerOffer, event: &PackageEvent) -> Option<WorkerOffer> {
     if event.status != PackageOutcome::Installed {
         return None;
@@ -80,7 +80,7 @@ pub fn offer_after(offer: &WorkerOffer, event: &PackageEvent) -> Option<WorkerOf
             }
             packages.push(package);
         }
-        // An uninstall without a version names `*`: every one is gone.
+        // An uninstall without a version reports `*`: every version is removed.
         Operation::Uninstall => packages.retain(|known| {
             known.name != package.name || (event.version != "*" && known.version != package.version)
         }),
@@ -88,17 +88,17 @@ pub fn offer_after(offer: &WorkerOffer, event: &PackageEvent) -> Option<WorkerOf
     Some(WorkerOffer { packages, ..offer.clone() })
 }
 
-/// What was asked of a package.
+/// An operation on a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It was to be installed.
+    /// Install it.
     Install,
-    /// It was to be removed.
+    /// Remove it.
     Uninstall,
 }
 
 impl Operation {
-    /// The word in details, logs and figures.
+    /// The name in details, logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Install => "install",
@@ -107,7 +107,7 @@ impl Operation {
     }
 }
 
-/// Which of the two an event is about.
+/// The operation of an event.
 pub fn operation(event: &PackageEvent) -> Operation {
     match detail(event).operation.as_deref() {
         Some("uninstall") => Operation::Uninstall,
@@ -115,7 +115,7 @@ pub fn operation(event: &PackageEvent) -> Operation {
     }
 }
 
-/// The code that a failed operation gave.
+/// The code of a failed operation.
 pub fn failure_code(event: &PackageEvent) -> Option<String> {
     (event.status == PackageOutcome::Failed)
         .then(|| detail(event).code.unwrap_or_else(|| "E.INTERNAL".to_owned()))
@@ -131,12 +131,12 @@ fn detail(event: &PackageEvent) -> Details {
     event.details.as_ref().and_then(|details| details.read().ok()).unwrap_or_default()
 }
 
-/// A sign of life, in the engine's words: shares become thousandths.
+/// Converts a heartbeat: percentages become thousandths.
 pub fn beat_of(heartbeat: &Heartbeat) -> Beat {
     let metrics = &heartbeat.metrics;
     let share = |percent: Option<f64>| {
         percent.map(|percent| {
-            // Shares above the whole are told by processors that count each core.
+            // Some systems report more than 100 % because they count each core.
             let thousandths = (percent * 10.0).round().clamp(0.0, f64::from(u16::MAX));
             thousandths as u16
         })
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_labels_stand_among_the_features() {
+    fn kinds_and_labels_are_among_the_features() {
         let offer = offer_of(
             &member(),
             &register(
@@ -192,14 +192,14 @@ mod tests {
         );
         assert_eq!(offer.labels, [(Name::fixed("zone"), Name::fixed("eu"))]);
         assert_eq!(offer.kind_limits, [(Name::fixed("resize"), 2)]);
-        assert_eq!(offer.packages.len(), 1, "what is not installed is not offered");
+        assert_eq!(offer.packages.len(), 1, "only installed packages are offered");
         let bad = register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["rust"],
             "features": [format!("kind:{}", "x".repeat(200))]}, "packages": []}));
         assert!(offer_of(&member(), &bad).unwrap_err().starts_with("`capabilities.features`"));
     }
 
     #[test]
-    fn d18_packages_come_and_go_by_their_events() {
+    fn d18_package_events_change_the_packages() {
         let none =
             register(json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["rust"],
             "features": []}, "packages": []}));

@@ -1,4 +1,4 @@
-//! How a session speaks: frames of ours, acknowledgements, complaints, and what must be acknowledged in turn.
+//! Sends frames of a session: commands that must be acknowledged, acknowledgements, and errors.
 
 use axum::extract::ws::Utf8Bytes;
 use laneway_core::Span;
@@ -12,11 +12,11 @@ use super::messages::{Question, Ticket};
 use super::outbox::About;
 use super::session::{Action, FrameHeader, Now, Owed, OwedFor, Session};
 
-/// What we are called in frames.
+/// The sender id of the server in frames.
 pub const SCHEDULER: &str = "scheduler-control";
 
 impl Session {
-    /// Asks the house. `head`: the frame that is answered with what it says.
+    /// Sends a request to the scheduler. `header` is the frame that gets the reply.
     pub(super) fn ask(
         &mut self,
         header: Option<FrameHeader>,
@@ -24,7 +24,7 @@ impl Session {
         question: Question,
         out: &mut Vec<Action>,
     ) {
-        // A frame that is worth a question is a good one.
+        // A frame that causes a request is valid.
         self.bad.in_a_row = 0;
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
@@ -32,7 +32,7 @@ impl Session {
         out.push(Action::Ask(ticket, question));
     }
 
-    /// Sends a frame that the worker must acknowledge, and keeps it until it has. Gives its number.
+    /// Sends a frame that the worker must acknowledge, and keeps it until then. Returns its number.
     pub(super) fn send_kept(
         &mut self,
         now: Now,
@@ -49,19 +49,19 @@ impl Session {
         number
     }
 
-    /// Sends a frame once. Gives its number.
+    /// Sends a frame once. Returns its number.
     pub(super) fn send(&mut self, now: Now, message: Message, out: &mut Vec<Action>) -> u64 {
         let (number, frame) = self.frame(now, message);
         out.push(Action::Send(write(&frame)));
         number
     }
 
-    /// The number of a frame of ours on this connection, from its id.
+    /// The number of a frame of the server on this connection, from its id.
     pub(super) fn number_of(&self, id: &str) -> Option<u64> {
         id.strip_prefix(&*self.prefix)?.parse().ok()
     }
 
-    /// Acknowledges a frame, if it asked for that.
+    /// Acknowledges a frame, if it requests that.
     pub(super) fn ack(
         &mut self,
         now: Now,
@@ -76,7 +76,7 @@ impl Session {
         }
     }
 
-    /// Acknowledges a sign of life, or the registration: it tells the lease.
+    /// Acknowledges a heartbeat or the registration, with the length of the lease.
     pub(super) fn ack_alive(&mut self, now: Now, header: &FrameHeader, out: &mut Vec<Action>) {
         self.dedup.record(&header.id, header.corr.as_deref(), PriorAnswer::AckAlive);
         if header.ack_requested {
@@ -98,7 +98,7 @@ impl Session {
         out.push(Action::Send(write(&Frame { corr: header.corr.clone(), ack, ..frame })));
     }
 
-    /// Answers a frame that came before as it was answered then.
+    /// Replies to a duplicate frame as before.
     pub(super) fn repeat_answer(
         &mut self,
         now: Now,
@@ -107,13 +107,13 @@ impl Session {
         out: &mut Vec<Action>,
     ) {
         match prior {
-            // The answer comes once it is known.
+            // The reply follows when it is known.
             PriorAnswer::Pending => {}
             PriorAnswer::AckAlive => self.ack_alive(now, header, out),
             PriorAnswer::Ack => self.ack(now, header, None, out),
             PriorAnswer::AckDuplicate => self.ack(now, header, Some(ErrorCode::ResultDuplicate), out),
             PriorAnswer::Error(code) => {
-                let report = report(code, "scheduler.session", "the frame was rejected before");
+                let report = report(code, "scheduler.session", "the frame was already rejected");
                 self.send_error(
                     now,
                     header.corr.clone().or(Some(header.id.clone())),
@@ -125,7 +125,7 @@ impl Session {
         }
     }
 
-    /// Answers a frame with an error, and remembers that. Without `corr`, the frame itself is what it is about.
+    /// Replies to a frame with an error, and records that. Without `corr`, the error is about the frame itself.
     pub(super) fn reject(
         &mut self,
         now: Now,
@@ -141,7 +141,7 @@ impl Session {
         self.send_error(now, corr.or(Some(header.id.clone())), seq, report, out);
     }
 
-    /// Says that something could not be done. Not kept: the worker repeats what matters to it.
+    /// Sends an error. It is not kept: the worker repeats frames that matter to it.
     pub(super) fn send_error(
         &mut self,
         now: Now,
@@ -154,7 +154,7 @@ impl Session {
         out.push(Action::Send(write(&Frame { corr, seq, ..frame })));
     }
 
-    /// One line for a frame that is sent again; which one it is, its number and its task say.
+    /// Logs a frame that is sent again, with its number and its task.
     pub(super) fn log_again(&self, number: u64, about: About) {
         let (kind, task) = match about {
             About::Dispatch(task) => (Some(MessageType::Dispatch), Some(task)),
@@ -172,13 +172,13 @@ impl Session {
         );
     }
 
-    /// A frame of ours, with its number.
+    /// A frame of the server, with its number.
     fn frame(&mut self, now: Now, message: Message) -> (u64, Frame) {
         let number = self.numbers;
         self.numbers += 1;
         let tenant = match &self.bound {
             Some(bound) => bound.tenant.clone(),
-            // Nobody is bound: there is no tenant to name, and the field must not be empty.
+            // The worker is not known yet, so there is no tenant, and the field must not be empty.
             None => Text::fixed("-"),
         };
         let frame = Frame {
@@ -202,7 +202,7 @@ pub(super) fn report(code: ErrorCode, part: &str, message: impl Into<String>) ->
     ErrorReport { code: code.into(), message: message.into(), remediation: None, context: Some(context) }
 }
 
-/// An `error` payload with something that helps to understand it.
+/// An `error` payload with details.
 pub(super) fn report_with(
     code: ErrorCode,
     part: &str,
@@ -218,7 +218,7 @@ fn write(frame: &Frame) -> Utf8Bytes {
     frame.encode().into()
 }
 
-/// One line for a frame, with the fields that every log of the protocol has.
+/// Logs a frame, with the fields that all protocol logs have.
 pub(super) fn log_frame(direction: &'static str, frame: &Frame) {
     let code = match &frame.message {
         Message::Error(error) => Some(error.code.as_str()),

@@ -1,9 +1,10 @@
-//! The server's side of the worker protocol as a machine without sockets and clocks: frames, answers of the house and time
-//! go in, [`Action`]s come out.
+//! The server's side of the worker protocol as a state machine without sockets and clocks: frames, answers of the
+//! scheduler and time go in, [`Action`]s come out.
 //!
-//! `socket.rs` carries them out. The machine knows who speaks, which attempts are bound to the connection, which frames
-//! came before and which wait for an acknowledgement. It decides nothing about jobs: what a word is worth is asked of the
-//! engine, and a worker is told only what is durable. The greeting is in `handshake.rs`, tasks are in `dispatch.rs`.
+//! `socket.rs` executes the actions. The state machine knows the worker, the attempts that are bound to the
+//! connection, the frames that it has seen, and the frames that wait for an acknowledgement. It makes no decisions
+//! about jobs: the engine decides, and the worker learns only durable decisions. The handshake is in `handshake.rs`,
+//! tasks are in `dispatch.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -28,47 +29,47 @@ use super::send::{log_frame, report};
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How many heartbeats a worker may miss before its connection is closed.
 pub const HEARTBEATS_MISSED_MAX: u32 = 3;
-/// How many frames that cannot be read or taken, one after the other, end a connection.
+/// How many bad frames in a row end a connection.
 pub const BAD_FRAMES_MAX: u32 = 32;
-/// How many of them within [`BAD_FRAMES_WINDOW`] end it, whatever comes between.
+/// How many bad frames within [`BAD_FRAMES_WINDOW`] end a connection, whatever comes between.
 pub const BAD_FRAMES_RATE_MAX: u32 = 128;
-/// How long bad frames are counted together.
+/// The window in which bad frames are counted.
 pub const BAD_FRAMES_WINDOW: Duration = Duration::from_secs(60);
-/// How many frames a stranger may say before it must have shown who it is.
+/// How many frames an unauthenticated client may send.
 pub const UNAUTHENTICATED_FRAMES_MAX: u32 = 8;
-/// Most questions of one connection that wait for an answer; while there are so many, nothing more is read.
+/// The limit of requests of one connection that wait for an answer. At this limit, no more frames are read.
 pub const QUESTIONS_MAX: usize = 256;
-/// Most ended attempts that a connection remembers, to know a late word about one of them.
+/// The number of ended attempts that a connection remembers, to recognise late reports.
 pub const SETTLED_MAX: usize = 1_024;
 
-/// The time, twice: one clock for waiting, one for telling.
+/// The time of both clocks: one for waits, one for timestamps.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// Since the connection began; never goes back.
+    /// Monotonic: the time since the connection was opened.
     pub mono: Duration,
-    /// Of the wall.
+    /// The wall clock.
     pub wall: Timestamp,
 }
 
-/// Where a session stands, seen from the server.
+/// The state of a session, on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SessionState {
-    /// Nobody has said who they are.
+    /// The client has not authenticated yet.
     New,
     /// The handshake is acknowledged; the registration is awaited.
     Handshaking,
-    /// The registration has come; the first sign of life is awaited.
+    /// The registration has arrived; the first heartbeat is awaited.
     Registered,
-    /// The worker takes tasks and gives signs of life.
+    /// The worker accepts tasks and sends heartbeats.
     Heartbeating,
-    /// It takes no more tasks and finishes those that run.
+    /// The worker accepts no more tasks and finishes the running ones.
     Draining,
-    /// It is over.
+    /// The session has ended.
     Closed,
 }
 
 impl SessionState {
-    /// The state as the docs and the logs write it.
+    /// The name of the state in documentation and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             SessionState::New => "NEW",
@@ -80,7 +81,7 @@ impl SessionState {
         }
     }
 
-    /// THE table: the states that may follow this one.
+    /// The transition table: the states that may follow this one.
     pub fn next(self) -> &'static [SessionState] {
         use SessionState::{Closed, Draining, Handshaking, Heartbeating, New, Registered};
         match self {
@@ -94,51 +95,51 @@ impl SessionState {
     }
 }
 
-/// What is to be done.
+/// An action for the driver to execute.
 #[derive(Debug, PartialEq)]
 pub enum Action {
     /// Send this text.
     Send(Utf8Bytes),
-    /// Ask the house, and give the answer back with the ticket.
+    /// Send a request to the scheduler, and return the answer with the ticket.
     Ask(Ticket, Question),
-    /// What became of the part that was asked for under this number.
+    /// The outcome of the request for a part with this number.
     Chunk(u64, Result<Part, PartTrouble>),
-    /// So many heartbeats did not come in time, one after the other.
+    /// So many heartbeats in a row were late.
     Missed(u32),
     /// Close the connection.
     Close(Closing),
 }
 
-/// How a connection is closed from our side.
+/// How the server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closing {
     /// The code of the close frame.
     pub code: u16,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: &'static str,
 }
 
-/// A frame that waits for an answer of the house.
+/// A frame that waits for an answer of the scheduler.
 pub(super) struct Owed {
-    /// The frame that is answered; `None`: nobody waits for an answer.
+    /// The frame that gets the reply. `None`: no reply is sent.
     pub(super) header: Option<FrameHeader>,
     pub(super) what: OwedFor,
 }
 
-/// What the house is asked about.
+/// The subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwedFor {
     Registration,
     Heartbeat,
-    /// A dispatch was taken; the worker hears of it only if it was not to be.
+    /// A dispatch was accepted. The worker gets a message only if it must stop.
     Taken(Task),
     /// The outcome of an attempt.
     Outcome(Task),
-    /// Anything that is acknowledged once it is done.
+    /// Anything else that is acknowledged when it is done.
     Plain,
 }
 
-/// What an answer must know of the frame that it answers.
+/// The fields of a frame that a reply needs.
 #[derive(Clone, Debug)]
 pub(super) struct FrameHeader {
     pub(super) id: Text,
@@ -158,14 +159,14 @@ impl FrameHeader {
     }
 }
 
-/// Who is bound to the connection, as frames spell it.
+/// The worker that is bound to the connection, as frames name it.
 pub(super) struct Bound {
     pub(super) member: Member,
     pub(super) tenant: Text,
     pub(super) worker: Text,
 }
 
-/// Frames that could not be read or taken.
+/// Frames that could not be read or were rejected.
 #[derive(Default)]
 pub(super) struct BadFrames {
     pub(super) in_a_row: u32,
@@ -173,15 +174,15 @@ pub(super) struct BadFrames {
     in_window: u32,
 }
 
-/// The machine.
+/// The state machine.
 pub struct Session {
     heartbeat: Duration,
-    /// Tells the ids of our frames on this connection from those on others.
+    /// Distinguishes the ids of the server's frames on this connection from those on others.
     pub(super) prefix: Box<str>,
     pub(super) rng: fastrand::Rng,
     pub(super) state: SessionState,
     pub(super) bound: Option<Bound>,
-    /// How long the worker may go unheard, as the engine said last.
+    /// The length of the lease, as the engine last set it.
     pub(super) lease: Span,
     pub(super) numbers: u64,
     pub(super) tickets: u64,
@@ -189,20 +190,20 @@ pub struct Session {
     pub(super) dedup: Dedup,
     pub(super) owed: BTreeMap<Ticket, Owed>,
     pub(super) tasks: BTreeMap<Task, Open>,
-    /// Attempts whose outcome was taken here, oldest first.
+    /// Attempts whose outcome was accepted here, oldest first.
     pub(super) settled: VecDeque<Task>,
     pub(super) parts: ChunkRequests,
     pub(super) bad: BadFrames,
     unauthenticated_frames: u32,
     handshake_limit: Option<Duration>,
     heard: Duration,
-    /// When the last heartbeat came, and how many should have come since.
+    /// When the last heartbeat came, and how many are missing since.
     beat: Duration,
     missed: u32,
 }
 
 impl Session {
-    /// A connection on which nothing was said yet. `number` names it; `heartbeat` is how often the worker must be heard.
+    /// A new connection. `number` identifies it; `heartbeat` is the interval of the worker's heartbeats.
     pub fn new(now: Now, number: u64, heartbeat: Duration, rng: fastrand::Rng) -> Session {
         Session {
             heartbeat,
@@ -228,22 +229,22 @@ impl Session {
         }
     }
 
-    /// Where the session stands.
+    /// The state of the session.
     pub fn state(&self) -> SessionState {
         self.state
     }
 
-    /// Who is at the other end, once that is known.
+    /// The worker, once it has authenticated.
     pub fn member(&self) -> Option<&Member> {
         self.bound.as_ref().map(|bound| &bound.member)
     }
 
-    /// True while one more frame may be taken: else the house has too many questions to answer already.
+    /// True while one more frame may be processed. Otherwise too many requests wait for the scheduler.
     pub fn has_capacity(&self) -> bool {
         self.owed.len() < QUESTIONS_MAX
     }
 
-    /// Takes a text message up.
+    /// Handles a text message.
     pub fn handle_text(
         &mut self,
         now: Now,
@@ -263,12 +264,12 @@ impl Session {
         }
     }
 
-    /// Takes a binary message up: there are none in this protocol.
+    /// Handles a binary message: the protocol has none.
     pub fn handle_binary(&mut self, now: Now, len: usize, out: &mut Vec<Action>) {
         let report = report(
             ErrorCode::CmdUnknown,
             "frame.json",
-            format!("the frame has {len} bytes of no text; send JSON as a text message"),
+            format!("the frame has {len} bytes of binary data; send JSON as a text message"),
         );
         self.send_error(now, None, None, report, out);
         self.count_bad(now, out);
@@ -332,7 +333,7 @@ impl Session {
             | Message::NextResponse(_)
             | Message::ResourceRead(_) => {
                 let message =
-                    format!("a scheduler does not take frames of type `{}`", frame.message.kind().as_str());
+                    format!("a scheduler does not accept frames of type `{}`", frame.message.kind().as_str());
                 let report = report(ErrorCode::CmdUnknown, "scheduler.session", message);
                 self.reject(now, &header, None, None, report, out);
                 self.count_bad(now, out);
@@ -340,12 +341,12 @@ impl Session {
         }
     }
 
-    /// Why the frame is not one of the worker that is bound here.
+    /// Why the frame does not belong to the worker of this connection.
     fn foreign(&self, frame: &Frame) -> Option<&'static str> {
         let bound = self.bound.as_ref()?;
         if frame.tenant != bound.tenant {
             return Some(
-                "`tenant` is another one than the handshake's; every frame carries the tenant of its connection",
+                "`tenant` differs from the handshake; every frame carries the tenant of its connection",
             );
         }
         if frame.sender.role != Role::Worker {
@@ -357,7 +358,7 @@ impl Session {
         None
     }
 
-    /// A frame could not be read: it is answered, and only a stream of such frames ends the connection.
+    /// A frame could not be read. It gets an error; only many such frames end the connection.
     fn handle_bad_frame(&mut self, now: Now, error: &FrameError, out: &mut Vec<Action>) {
         tracing::debug!(
             tenant = self.member().map(|member| member.tenant.as_str()),
@@ -368,7 +369,7 @@ impl Session {
             part = error.part.as_str(),
             "a frame cannot be read"
         );
-        // An answer to a broken answer would be answered in turn.
+        // An error about a broken error would cause an endless exchange.
         let kind = error.kind.as_ref().and_then(|kind| MessageType::parse(kind));
         if !matches!(kind, Some(MessageType::Ack | MessageType::Error)) {
             self.send_error(now, error.id.clone(), None, error.report(), out);
@@ -406,7 +407,7 @@ impl Session {
                 self.send_error(now, Some(header.id), None, report, out);
                 return self.count_bad(now, out);
             }
-            // Workers of old do not wait for the acknowledgement. What they registered counts as a sign of life.
+            // Older workers do not wait for the acknowledgement. Their registration counts as a heartbeat.
             SessionState::Registered if self.is_registering() => return self.ack_alive(now, &header, out),
             SessionState::Registered => self.go(SessionState::Heartbeating),
             SessionState::Heartbeating | SessionState::Draining | SessionState::Closed => {}
@@ -419,7 +420,7 @@ impl Session {
         self.ask(Some(header), OwedFor::Heartbeat, Question::Heartbeat(Box::new(heartbeat)), out);
     }
 
-    /// The house has answered.
+    /// The scheduler has answered a request.
     pub fn answered(&mut self, now: Now, ticket: Ticket, answer: Answer, out: &mut Vec<Action>) {
         let Some(Owed { header, what }) = self.owed.remove(&ticket) else { return };
         if self.state == SessionState::Closed {
@@ -456,7 +457,7 @@ impl Session {
                     let report = report(
                         ErrorCode::SessionStaleBinding,
                         "scheduler.tasks",
-                        "the attempt is not this worker's any more",
+                        "the attempt no longer belongs to this worker",
                     );
                     self.reject(now, &header, header.corr.clone(), header.seq, report, out);
                 }
@@ -465,18 +466,18 @@ impl Session {
         }
     }
 
-    /// Another connection is the worker's from now on.
+    /// Another connection has replaced this one.
     pub fn superseded(&mut self, now: Now, out: &mut Vec<Action>) {
         self.close_with_error(
             now,
             ErrorCode::SessionStaleBinding,
-            "another connection has taken this worker's place",
+            "another connection has replaced this one",
             "superseded session",
             out,
         );
     }
 
-    /// Tells the worker why it is not welcome any more, and closes.
+    /// Sends an error and closes the connection.
     pub fn close_with_error(
         &mut self,
         now: Now,
@@ -503,18 +504,21 @@ impl Session {
         dues.into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Handles everything that is due.
     pub fn handle_tick(&mut self, now: Now, out: &mut Vec<Action>) {
         if self.state == SessionState::Closed {
             return;
         }
         if self.handshake_limit.is_some_and(|limit| now.mono >= limit) {
-            let reason =
-                if self.bound.is_some() { "registration came too late" } else { "handshake came too late" };
+            let reason = if self.bound.is_some() {
+                "the registration came too late"
+            } else {
+                "the handshake came too late"
+            };
             return self.close(close_code::POLICY, reason, out);
         }
         if self.bound.is_some() && now.mono >= self.silent_at() {
-            return self.close(close_code::AWAY, "nothing was heard for three heartbeats", out);
+            return self.close(close_code::AWAY, "no frame came for three heartbeats", out);
         }
         if self.expects_heartbeats() && now.mono >= self.next_miss() {
             self.missed += 1;
@@ -528,7 +532,7 @@ impl Session {
             out.push(Action::Send(text));
         }
         if due.exhausted {
-            // Nothing is lost: what is open is sent again on the worker's next connection.
+            // Nothing is lost: open dispatches are sent again on the worker's next connection.
             self.close(close_code::AWAY, "frames are not acknowledged", out);
         }
     }
@@ -538,7 +542,7 @@ impl Session {
         self.bound.is_some() && self.handshake_limit.is_none()
     }
 
-    /// When the next heartbeat counts as missed: half an interval after it should have come.
+    /// When the next heartbeat counts as missed: half an interval after it was expected.
     fn next_miss(&self) -> Duration {
         self.beat + self.heartbeat * (self.missed + 1) + self.heartbeat / 2
     }
@@ -557,8 +561,8 @@ impl Session {
         self.go(SessionState::Handshaking);
     }
 
-    /// The engine has something for the worker: then it is registered, even if the answer that says so comes later. A worker
-    /// may be faster than that answer.
+    /// The engine has a command for the worker, so the worker is registered, even if the answer to the registration
+    /// comes later. A worker may be faster than that answer.
     pub(super) fn mark_registered(&mut self) {
         if self.state >= SessionState::Registered {
             self.handshake_limit = None;
@@ -588,7 +592,7 @@ impl Session {
         self.state = to;
     }
 
-    /// The name of whoever is at the other end, for logs.
+    /// The name of the worker, for logs.
     pub fn worker(&self) -> Option<&Name> {
         self.member().map(|member| &member.worker)
     }

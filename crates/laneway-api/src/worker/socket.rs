@@ -1,7 +1,7 @@
 //! The socket of a worker: drives a session, from the upgrade to the close.
 //!
-//! One task a socket, small buffers, and nothing that grows: what the worker says waits while the scheduler has enough to
-//! do, what it is told is bounded by what it holds, and one that takes nothing for [`WRITE_TIMEOUT`] is cut off.
+//! Each socket has one task, small buffers, and bounded state: frames of the worker wait while the scheduler is busy,
+//! commands to it are bounded by its tasks, and a worker that reads nothing for [`WRITE_TIMEOUT`] is disconnected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,22 +33,23 @@ use crate::api::Api;
 use crate::gate;
 use crate::serve::Peer;
 
-/// How often a worker on `/v1/workers/connect` must be heard.
+/// The interval of heartbeats on `/v1/workers/connect`.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How often a worker on `/ws/worker` must be heard: workers of old say a word every 30 s and up to 5 s by lot.
+/// The interval of heartbeats on `/ws/worker`: older workers send one every 30 s, with up to 5 s of jitter.
 const HEARTBEAT_V1: Duration = Duration::from_secs(35);
-/// Frames must have been taken after this long.
+/// The longest time of a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A worker whose name another process wants must answer within this time.
+/// A worker must send a frame within this time when another process connects under its name.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Room for a frame that is too long, so that it can be answered. What is longer still ends the connection.
+/// The largest message. It is above the limit of frames, so that a frame that is too long gets an error; a longer
+/// message ends the connection.
 const MESSAGE_LEN_MAX: usize = FRAME_LEN_MAX + (64 << 10);
-/// Buffers of a socket, in bytes: small, because there are many, and large enough for a dozen frames.
+/// The buffers of a socket, in bytes: small, because there are many sockets, and large enough for a dozen frames.
 const READ_BUFFER: usize = 4 << 10;
 const WRITE_BUFFER: usize = 4 << 10;
-/// How many messages are taken up before what follows from them is sent.
+/// How many messages are processed before the replies are sent.
 const TAKEN_AT_ONCE: usize = 64;
-/// Further away than any socket lives, and near enough for every clock.
+/// Longer than any socket lives, and within the range of every clock.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Opens the socket of a worker.
@@ -62,7 +63,7 @@ pub async fn connect_worker(
     open(api, peer, headers, upgrade, HEARTBEAT)
 }
 
-/// Opens the socket of a worker that speaks up every half minute, at the path where such workers look for it.
+/// Opens the socket of a worker with slow heartbeats, at the path that older workers use.
 #[utoipa::path(get, path = "/ws/worker", operation_id = "connect_v1_worker", tag = "workers", responses((status = 101, description = "A WebSocket of the worker protocol, as above, with a heartbeat every 35 s"), (status = 503, description = "Too many sockets are open")))]
 pub async fn connect_v1_worker(
     State(api): State<Api>,
@@ -113,22 +114,22 @@ struct Connection {
     session: Session,
     heartbeat: Duration,
     began: Instant,
-    /// Until somebody has come in.
+    /// Set until the worker has authenticated.
     authenticator: Option<Box<WorkerAuthenticator>>,
     slot: ConnectionSlot,
     member: Option<Box<Authenticated>>,
-    /// When the right to be here ends by itself.
+    /// When the permission of the worker ends.
     ends_at: Instant,
-    /// Somebody else wants the worker's name: until when it must have been heard, and whether it was asked.
+    /// Another process connects under the worker's name: until when a frame must come, and whether a probe was sent.
     probe: Option<(Instant, bool)>,
     questions: FuturesUnordered<Asked>,
-    /// Who waits for a part of what a task made here, by the number it was asked for under.
+    /// The readers of parts, by the number of the request.
     readers: BTreeMap<u64, oneshot::Sender<Result<Part, PartTrouble>>>,
-    /// Room for actions on their way; empty between uses.
+    /// A buffer for actions; empty between uses.
     out: Vec<Action>,
 }
 
-/// What a connection holds once it is known whose it is.
+/// The state of an authenticated connection.
 struct Authenticated {
     port: SchedulerPort,
     caller: Caller,
@@ -137,11 +138,11 @@ struct Authenticated {
 
 type Asked = std::pin::Pin<Box<dyn Future<Output = (Ticket, Answer)> + Send>>;
 
-/// Why a conversation ends.
+/// Why a connection ends.
 enum Disconnect {
-    /// The worker is gone; nobody needs to be told.
+    /// The worker is gone; no close frame is sent.
     Gone,
-    /// We close.
+    /// The server closes the connection.
     Closed(Closing),
 }
 
@@ -180,7 +181,7 @@ impl Connection {
         };
         if let Disconnect::Closed(Closing { code, reason }) = disconnect {
             let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
-            // Whoever does not take it is gone, and the socket with them.
+            // A worker that does not read the close frame is gone.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, self.socket.send(close)).await;
         }
         let reason = if let Disconnect::Closed(closing) = disconnect { closing.reason } else { "gone" };
@@ -192,13 +193,13 @@ impl Connection {
                 reason,
                 "a worker's connection has ended"
             );
-            // What was asked is still answered to the engine's satisfaction, not to the worker's.
+            // The engine still processes open requests, but the worker gets no reply.
             drop((self.questions, self.readers, metrics));
             port.close().await;
         }
     }
 
-    /// Until the worker closes (`Ok`), or something else ends it.
+    /// Runs until the worker closes (`Ok`), or something else ends the connection.
     async fn serve(&mut self) -> Result<(), Disconnect> {
         let mut tokens = self.api.scheduler.token_changes();
         let closing = self.api.closing.clone();
@@ -210,14 +211,14 @@ impl Connection {
                     return Err(Disconnect::Closed(Closing { code: close_code::AWAY, reason: "the server stops" }));
                 }
                 () = self.slot.displaced() => {
-                    let reason = "the handshake came too late: there are newer sockets";
+                    let reason = "the handshake came too late: the socket was evicted for a newer one";
                     return Err(Disconnect::Closed(Closing { code: close_code::POLICY, reason }));
                 }
                 changed = tokens.changed() => {
                     changed.map_err(|_| Disconnect::Gone)?;
                     self.check_right();
                 }
-                told = told(&mut self.member) => self.handle_command(told)?,
+                command = next_command(&mut self.member) => self.handle_command(command)?,
                 Some((ticket, answer)) = self.questions.next(), if !self.questions.is_empty() => {
                     self.take_answer(ticket, answer);
                 }
@@ -242,15 +243,15 @@ impl Connection {
         [session, probe, Some(self.ends_at)].into_iter().flatten().min().unwrap_or(self.ends_at)
     }
 
-    /// Takes up what is there already, so that many answers leave together.
+    /// Processes everything that is ready, so that many replies are sent together.
     fn take_more(&mut self) -> Result<(), Disconnect> {
         for _ in 0..TAKEN_AT_ONCE {
             let mut nothing = true;
-            if let Some(word) =
+            if let Some(command) =
                 self.member.as_mut().and_then(|authenticated| authenticated.port.link().receive_now())
             {
                 nothing = false;
-                self.handle_command(Some(word))?;
+                self.handle_command(Some(command))?;
             }
             if !self.questions.is_empty()
                 && let Some(Some((ticket, answer))) = self.questions.next().now_or_never()
@@ -267,7 +268,7 @@ impl Connection {
                     Some(Ok(message)) => self.take_message(message)?,
                 }
             }
-            // A question may have been asked just now: it must be on its way before anything else is waited for.
+            // A new request must be sent before the loop waits for anything else.
             self.ask_all();
             if nothing {
                 return Ok(());
@@ -278,7 +279,7 @@ impl Connection {
 
     fn take_message(&mut self, message: Message) -> Result<(), Disconnect> {
         let now = self.now();
-        // Whatever it says: it is there.
+        // Any message shows that the worker is alive.
         self.probe = None;
         match message {
             Message::Text(text) => {
@@ -297,7 +298,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A word of somebody who has not come in yet. Once they have, the door is not needed any more.
+    /// A frame of an unauthenticated client. After the handshake, the authenticator is dropped.
     fn greet(&mut self, now: Now, text: &[u8], authenticator: Box<WorkerAuthenticator>) {
         self.session.handle_text(now, text, &*authenticator, &mut self.out);
         let (Some(member), Some(caller)) = (self.session.member().cloned(), authenticator.caller().cloned())
@@ -310,15 +311,16 @@ impl Connection {
             self.out.clear();
             let (message, reason) = match full {
                 LimitReached::Tenant => (
-                    format!("the tenant has {max} connections of workers already"),
+                    format!("the tenant has reached its limit of {max} worker connections"),
                     "too many connections of the tenant",
                 ),
                 LimitReached::Share => (
-                    "the tenant has its share of the connections of workers (workers.sockets_max)".to_owned(),
+                    "the tenant has reached its share of the worker connections (workers.sockets_max)"
+                        .to_owned(),
                     "too many connections of the tenant",
                 ),
                 LimitReached::Sockets => {
-                    ("too many sockets of workers are open".to_owned(), "too many sockets")
+                    ("the limit of worker connections is reached".to_owned(), "too many sockets")
                 }
             };
             return self.session.close_with_error(
@@ -347,13 +349,13 @@ impl Connection {
         self.member = Some(Box::new(Authenticated { port, caller, metrics }));
     }
 
-    /// What the engine has for the worker.
-    fn handle_command(&mut self, word: Option<ToWorker>) -> Result<(), Disconnect> {
+    /// A command of the engine for the worker.
+    fn handle_command(&mut self, command: Option<ToWorker>) -> Result<(), Disconnect> {
         let now = self.now();
-        let Some(word) = word else {
+        let Some(command) = command else {
             return Err(Disconnect::Closed(Closing { code: close_code::POLICY, reason: "too slow" }));
         };
-        match word {
+        match command {
             ToWorker::Bound(bound) => {
                 self.session.bind(bound.task, None);
                 if let Some(authenticated) = &mut self.member {
@@ -379,7 +381,7 @@ impl Connection {
             }
             ToWorker::Drain => self.session.drain(now, Drain::default(), &mut self.out),
             ToWorker::Install(order) => {
-                // They were texts when the call was read.
+                // They were valid texts when the call was read.
                 let text = |value: &str| Text::new(value).ok();
                 if let (Some(name), Some(version)) = (text(&order.name), text(&order.version)) {
                     let (url, sha256) = (Some(order.url.into()), text(&order.sha256));
@@ -413,7 +415,7 @@ impl Connection {
         }
     }
 
-    /// Somebody wants a part of what a task made here.
+    /// A reader requests a part of an artifact.
     fn request_chunk(&mut self, now: Now, order: PartOrder) {
         let PartOrder { resource, offset, limit, answer } = order;
         let asked = match Text::new(resource) {
@@ -425,7 +427,7 @@ impl Connection {
         };
         match asked {
             Ok(number) => drop(self.readers.insert(number, answer)),
-            // Who does not wait any more need not know.
+            // The reader may be gone.
             Err(trouble) => drop(answer.send(Err(trouble))),
         }
     }
@@ -438,7 +440,7 @@ impl Connection {
     fn tick(&mut self) {
         let now = self.now();
         if Instant::now() >= self.ends_at {
-            let message = "the token has expired; come back with a new one";
+            let message = "the token has expired; connect again with a new one";
             return self.session.close_with_error(
                 now,
                 ErrorCode::AuthInvalidToken,
@@ -450,9 +452,9 @@ impl Connection {
         if let Some((until, _)) = &mut self.probe
             && Instant::now() >= *until
         {
-            // What it said waits to be read while there is too much to answer.
+            // Its frames may wait to be read while too many requests are open.
             if self.session.has_capacity() {
-                return self.session.close(close_code::AWAY, "it does not answer", &mut self.out);
+                return self.session.close(close_code::AWAY, "the worker does not respond", &mut self.out);
             }
             *until = Instant::now() + PROBE_TIMEOUT;
         }
@@ -468,7 +470,7 @@ impl Connection {
         }
     }
 
-    /// Tokens have changed: is the one that opened this connection still good?
+    /// Tokens have changed: checks whether the token of this connection is still valid.
     fn check_right(&mut self) {
         let Some(authenticated) = &self.member else { return };
         let scheduler = &self.api.scheduler;
@@ -476,12 +478,12 @@ impl Connection {
             return;
         }
         let now = self.now();
-        let message = "the token was revoked; come back with another one";
+        let message = "the token was revoked; connect again with another one";
         let reason = "the token was revoked";
         self.session.close_with_error(now, ErrorCode::AuthInvalidToken, message, reason, &mut self.out);
     }
 
-    /// Sends questions on their way, in their order.
+    /// Sends open requests to the scheduler, in their order.
     fn ask_all(&mut self) {
         let Some(authenticated) = &mut self.member else { return };
         let questions = &self.questions;
@@ -496,7 +498,7 @@ impl Connection {
         });
     }
 
-    /// Does what the session wants done; everything to send leaves together.
+    /// Executes the actions of the session. All frames are sent together.
     async fn carry_out(&mut self) -> Result<(), Disconnect> {
         self.ask_all();
         let mut close = None;
@@ -512,7 +514,7 @@ impl Connection {
                 }
                 Action::Chunk(number, part) => {
                     if let Some(reader) = self.readers.remove(&number) {
-                        // Who does not wait any more need not know.
+                        // The reader may be gone.
                         let _ = reader.send(part);
                     }
                 }
@@ -540,12 +542,12 @@ impl Connection {
             "sender.id" = member.worker.as_str(),
             "type" = "heartbeat",
             missed = count,
-            "a heartbeat did not come in time"
+            "a heartbeat is late"
         );
     }
 }
 
-/// Everybody who comes in has come in: nobody is let in a second time.
+/// Rejects a second handshake on an authenticated connection.
 struct Closed;
 
 impl super::handshake::Authenticate for Closed {
@@ -559,15 +561,15 @@ impl super::handshake::Authenticate for Closed {
     }
 }
 
-/// What the engine has for the worker; never, before it is known who that is.
-async fn told(member: &mut Option<Box<Authenticated>>) -> Option<ToWorker> {
+/// The next command of the engine for the worker. Pending until the worker has authenticated.
+async fn next_command(member: &mut Option<Box<Authenticated>>) -> Option<ToWorker> {
     match member {
         Some(authenticated) => authenticated.port.link().receive().await,
         None => std::future::pending().await,
     }
 }
 
-/// A worker that takes nothing for so long is gone.
+/// Fails when the worker reads nothing for too long.
 async fn within<E>(sending: impl Future<Output = Result<(), E>>) -> Result<(), Disconnect> {
     match tokio::time::timeout(WRITE_TIMEOUT, sending).await {
         Ok(Ok(())) => Ok(()),

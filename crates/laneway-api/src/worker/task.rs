@@ -1,4 +1,4 @@
-//! A job as a `cmd.dispatch`.
+//! Converts a job to a `cmd.dispatch`.
 
 use laneway_core::worker::{self, AffinityMode};
 use laneway_core::{Bytes, JobSpec, Name, Wall};
@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 use super::chain::ChainPosition;
 use super::dispatch::task_id;
 
-/// The name of the key by which jobs exclude one another on workers, too.
+/// The key by which jobs also exclude one another on workers.
 pub const CONCURRENCY_KEY: &str = "concurrency_key";
-/// What stands for the package of a job that wants none: the worker's own handlers.
+/// The package of a job without one: the worker's own handlers.
 pub const NO_PACKAGE: (&str, &str) = ("builtin", "0");
 
-/// The frame's payload. `None`: the job's payload is no JSON.
+/// The payload of the frame. `None` when the job's payload is not JSON.
 pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
     let work = &task.work;
     let spec = &work.row.spec;
@@ -25,7 +25,7 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
         None => (Text::fixed(NO_PACKAGE.0), Text::fixed(NO_PACKAGE.1)),
     };
     let id = task_id(task.task);
-    // A job of its own is a run with one node.
+    // A single job is a run with one node.
     let (run_id, node_id) = match spec.member.as_deref() {
         Some(member) => (Text::fixed(&member.run.to_string()), text(&member.node)),
         None => (id.clone(), id.clone()),
@@ -50,8 +50,8 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
     })
 }
 
-/// What the handler gets: the payload where it is an object, else the payload as `value`. Payloads of jobs that were
-/// merged come as a list, in their order.
+/// The input of the handler: the payload if it is an object, else the payload as `value`. The payloads of merged jobs
+/// are a list, in their order.
 fn parameters(payload: &Bytes, merged: &[Bytes]) -> Option<JsonObject> {
     let raw = |payload: &Bytes| {
         let json =
@@ -99,7 +99,7 @@ fn affinity(affinity: &worker::Affinity) -> frame::Affinity {
     }
 }
 
-/// Names are shorter than texts may be.
+/// The limit of names is below the limit of texts.
 fn text(name: &Name) -> Text {
     Text::fixed(name.as_str())
 }

@@ -1,15 +1,15 @@
-//! Dialogues with a worker, step by step, without sockets and clocks. Every frame of ours is checked against its schema.
+//! Dialogues with a worker, step by step, without sockets and clocks. Every frame of the server is checked against
+//! its schema.
 
 mod artifact_chunks;
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use laneway_core::{JobId, Name, Span, Task};
 use laneway_wire::frame::{
-    Constraints, Dispatch, Drain, ErrorCode, Frame, Handshake, JsonObject, Message, Text, Timestamp, schemas,
+    Constraints, Dispatch, Drain, ErrorCode, Frame, Handshake, JsonObject, Message, Text, Timestamp,
+    check_schema,
 };
 use serde_json::{Value, json};
 
@@ -21,13 +21,16 @@ use super::session::{
     UNAUTHENTICATED_FRAMES_MAX,
 };
 
-/// Lets everybody in whose token is `good`.
+/// The answer to a registration or a heartbeat.
+const ALIVE: Answer = Answer::Alive { lease: Span::secs(30) };
+
+/// Accepts every worker with the token `good`.
 struct TestAuthenticator;
 
 impl Authenticate for TestAuthenticator {
     fn admit(&self, tenant: &str, handshake: &Handshake) -> Result<Member, HandshakeRejection> {
         if handshake.auth.token.as_ref().is_none_or(|token| token.0 != "good") {
-            return Err(HandshakeRejection::new(ErrorCode::AuthInvalidToken, "the token is not known"));
+            return Err(HandshakeRejection::new(ErrorCode::AuthInvalidToken, "the token is unknown"));
         }
         Ok(Member {
             tenant: Name::new(tenant).unwrap(),
@@ -38,7 +41,7 @@ impl Authenticate for TestAuthenticator {
     }
 }
 
-/// A session, what it said and what it asks, at a time that stands until it is moved.
+/// A session with its frames and requests, and a clock that moves only on request.
 struct World {
     session: Session,
     ms: u64,
@@ -54,16 +57,22 @@ impl World {
         World { session, ms: 0, frames: 0, actions: Vec::new(), asked: Vec::new(), log: String::new() }
     }
 
-    /// A worker whose session stands.
+    /// A worker whose session is up.
     fn up() -> World {
         let mut world = World::new();
         world.greet();
         world.receive("register", register());
-        world.answer(Answer::Alive { lease: Span::secs(30) });
-        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-        world.answer(Answer::Alive { lease: Span::secs(30) });
+        world.answer(ALIVE);
+        world.receive("heartbeat", heartbeat());
+        world.answer(ALIVE);
         world.log.clear();
         world
+    }
+
+    /// Does something with the session, and records the frames and requests that follow.
+    fn act(&mut self, act: impl FnOnce(&mut Session, Now, &mut Vec<Action>)) {
+        act(&mut self.session, now(self.ms), &mut self.actions);
+        self.record();
     }
 
     fn now(&self) -> Now {
@@ -106,7 +115,7 @@ impl World {
         self.record();
     }
 
-    /// The worker acknowledges the last frame of ours that wants it.
+    /// The worker acknowledges the last frame that requests it.
     fn receive_ack(&mut self, id: &str, task: Task) {
         let mut frame = self.frame("ack", json!({"ok": true, "for": id}));
         frame["ack"] = json!({"for": id});
@@ -115,7 +124,7 @@ impl World {
         self.receive_frame(&frame);
     }
 
-    /// The house answers the oldest question.
+    /// The scheduler answers the oldest request.
     fn answer(&mut self, answer: Answer) {
         let (ticket, _) = self.asked.remove(0);
         self.log += &format!("engine    {answer:?}\n");
@@ -145,7 +154,7 @@ impl World {
         Frame::parse(text.expect("nothing was sent").as_bytes()).unwrap()
     }
 
-    /// Moves the clock, doing on the way what falls due.
+    /// Moves the clock, and handles everything that becomes due.
     fn pass(&mut self, ms: u64) {
         let until = self.ms + ms;
         while let Some(at) = self.session.next_wakeup().map(whole_ms).filter(|at| *at <= until) {
@@ -156,12 +165,14 @@ impl World {
         self.ms = until;
     }
 
-    /// Writes down what was said and asked.
+    /// Records frames and requests.
     fn record(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 Action::Send(text) => {
-                    check_schema(&text);
+                    if let Err(error) = check_schema(&text) {
+                        panic!("the scheduler sent a frame that violates its schema: {error}\n{text}");
+                    }
                     let frame = Frame::parse(text.as_bytes()).unwrap();
                     self.log += &format!("scheduler {}\n", describe(&frame));
                 }
@@ -193,7 +204,7 @@ fn now(ms: u64) -> Now {
     Now { mono: Duration::from_millis(ms), wall: Timestamp(jiff::Timestamp::UNIX_EPOCH) }
 }
 
-/// The clock of these tests stands at whole milliseconds.
+/// The clock of these tests has whole milliseconds.
 fn whole_ms(at: Duration) -> u64 {
     at.as_nanos().div_ceil(1_000_000) as u64
 }
@@ -225,6 +236,10 @@ fn payload(job: u128, parameters: &str) -> Dispatch {
 fn handshake(token: &str) -> Value {
     json!({"protocol": 1, "auth": {"mode": "token", "token": token},
         "worker": {"id": "w1", "version": "1", "hostname": "h"}})
+}
+
+fn heartbeat() -> Value {
+    json!({"healthy": true, "metrics": {"inflight": 0}})
 }
 
 fn register() -> Value {
@@ -276,26 +291,6 @@ fn describe_question(question: &Question) -> String {
     }
 }
 
-/// Envelope first, then payload, as the schemas have it.
-fn check_schema(text: &str) {
-    static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
-    let validators = VALIDATORS.get_or_init(|| {
-        let made = schemas().into_iter().map(|(name, schema)| {
-            let options = jsonschema::draft202012::options();
-            (name, options.should_validate_formats(true).build(&schema).unwrap())
-        });
-        made.collect()
-    });
-    let frame: Value = serde_json::from_str(text).unwrap();
-    let kind = frame["type"].as_str().unwrap();
-    for (name, part) in [("envelope", &frame), (kind, &frame["payload"])] {
-        let validator = &validators[&format!("ws.{name}.schema.json")];
-        if let Err(error) = validator.validate(part) {
-            panic!("the scheduler said what its schema forbids: {error}\n{text}");
-        }
-    }
-}
-
 #[test]
 fn d2_the_example_exchange() {
     let mut world = World::new();
@@ -303,17 +298,17 @@ fn d2_the_example_exchange() {
     assert_eq!(world.session.state(), SessionState::Handshaking);
     world.receive("register", register());
     assert_eq!(world.session.state(), SessionState::Registered);
-    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.answer(ALIVE);
     let (task, id) = world.dispatch(1, 1);
     world.receive_ack(&id, task);
     world.answer(Answer::Done);
     world.receive_about("feedback", task, feedback(task));
     world.answer(Answer::Done);
     world.receive_about("result", task, result(task));
-    // Nothing is acknowledged before the commit.
+    // No frame is acknowledged before the commit.
     world.answer(Answer::Done);
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.receive("heartbeat", heartbeat());
+    world.answer(ALIVE);
     assert_eq!(world.session.state(), SessionState::Heartbeating);
     world.check(&expect![[r#"
         worker    handshake w-1
@@ -342,14 +337,13 @@ fn d2_the_example_exchange() {
 }
 
 #[test]
-fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
+fn d1_bad_frames_get_an_error_and_only_many_of_them_end_the_connection() {
     let mut world = World::up();
     world.receive_text("garbage");
     world.receive_text(r#"{"type":"heartbeat","id":"h","ts":"2030-01-01T00:00:00Z","tenant":"acme","sender":{"role":"worker","id":"w1"},"payload":{}}"#);
     world.receive("cmd.dance", json!({}));
     world.receive("cmd.drain", json!({}));
-    world.session.handle_binary(world.now(), 3, &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.handle_binary(now, 3, out));
     world.check(&expect![[r#"
         scheduler error E.CMD.UNKNOWN
         scheduler error E.CMD.UNKNOWN h
@@ -363,16 +357,16 @@ fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
         world.receive_text("garbage");
     }
     assert!(world.log.ends_with("closes 1008 too many bad frames\n"), "{}", world.log);
-    // Good frames between them help only so far.
+    // Good frames between them do not reset the rate.
     let mut world = World::up();
     for _ in 0..BAD_FRAMES_RATE_MAX {
         assert_ne!(world.session.state(), SessionState::Closed);
-        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
-        world.answer(Answer::Alive { lease: Span::secs(30) });
+        world.receive("heartbeat", heartbeat());
+        world.answer(ALIVE);
         world.receive_text("garbage");
     }
     assert_eq!(world.session.state(), SessionState::Closed);
-    // Broken answers are not answered: that would go on for ever.
+    // Broken errors get no reply: the exchange would never end.
     let mut world = World::up();
     world.receive("error", json!({"code": ""}));
     world.check(&expect![[r#"
@@ -381,12 +375,12 @@ fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
 }
 
 #[test]
-fn d3_nothing_is_taken_before_handshake_and_registration() {
+fn d3_no_frame_is_accepted_before_handshake_and_registration() {
     let mut world = World::new();
     world.receive("register", register());
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", heartbeat());
     world.greet();
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", heartbeat());
     world.receive("result", result(Task { job: JobId(1), dispatch_seq: 1 }));
     world.check(&expect![[r#"
         worker    register w-1
@@ -408,25 +402,18 @@ fn d3_nothing_is_taken_before_handshake_and_registration() {
 }
 
 #[test]
-fn d4_a_bad_token_is_told_and_ends_the_connection() {
+fn d4_a_bad_token_gets_an_error_and_ends_the_connection() {
     let mut world = World::new();
     world.receive("handshake", handshake("bad"));
     world.check(&expect![[r#"
         worker    handshake w-1
         scheduler error E.AUTH.INVALID_TOKEN w-1
-        session   closes 1008 the token does not open this door
+        session   closes 1008 the token is not valid here
     "#]]);
-    // A token that is revoked later ends a session that stands.
+    // A token that is revoked later ends a running session.
     let mut world = World::up();
-    let now = world.now();
-    world.session.close_with_error(
-        now,
-        ErrorCode::AuthInvalidToken,
-        "revoked",
-        "the token was revoked",
-        &mut world.actions,
-    );
-    world.record();
+    let (code, reason) = (ErrorCode::AuthInvalidToken, "the token was revoked");
+    world.act(|session, now, out| session.close_with_error(now, code, "revoked", reason, out));
     world.check(&expect![[r#"
         scheduler error E.AUTH.INVALID_TOKEN
         session   closes 1008 the token was revoked
@@ -434,7 +421,7 @@ fn d4_a_bad_token_is_told_and_ends_the_connection() {
 }
 
 #[test]
-fn d5_x10_frames_of_another_tenant_or_of_another_worker_do_nothing() {
+fn d5_x10_frames_of_another_tenant_or_of_another_worker_have_no_effect() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
     world.log.clear();
@@ -453,7 +440,7 @@ fn d5_x10_frames_of_another_tenant_or_of_another_worker_do_nothing() {
         worker    result w-6
         scheduler error E.SESSION.DENIED w-6
     "#]]);
-    // A handshake that names two workers is none.
+    // A handshake that names two workers is rejected.
     let mut world = World::new();
     let mut frame = world.frame("handshake", handshake("good"));
     frame["sender"]["id"] = json!("w2");
@@ -466,7 +453,7 @@ fn d5_x10_frames_of_another_tenant_or_of_another_worker_do_nothing() {
 }
 
 #[test]
-fn d7_x3_a_dispatch_is_sent_again_until_it_is_acknowledged_and_not_for_ever() {
+fn d7_x3_a_dispatch_is_sent_again_until_it_is_acknowledged_but_not_forever() {
     let mut world = World::up();
     world.dispatch(1, 1);
     world.pass(700);
@@ -475,9 +462,9 @@ fn d7_x3_a_dispatch_is_sent_again_until_it_is_acknowledged_and_not_for_ever() {
         scheduler cmd.dispatch t1 seq=1
         scheduler cmd.dispatch t1 seq=1
     "#]]);
-    // Whatever the worker says meanwhile: a frame that it never acknowledges ends the connection.
+    // A frame without an acknowledgement ends the connection, whatever else the worker sends.
     for _ in 0..4 {
-        world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+        world.receive("heartbeat", heartbeat());
         world.pass(4_000);
     }
     assert_eq!(world.log.matches("cmd.dispatch").count(), 4);
@@ -485,9 +472,9 @@ fn d7_x3_a_dispatch_is_sent_again_until_it_is_acknowledged_and_not_for_ever() {
 }
 
 #[test]
-fn x2_an_answer_that_is_faster_than_everything_else_finds_its_task() {
+fn x2_a_result_that_is_faster_than_its_acknowledgement_finds_its_task() {
     let mut world = World::up();
-    // The attempt is bound before the frame leaves; the result overtakes the acknowledgement.
+    // The attempt is bound before the frame is sent; the result arrives before the acknowledgement.
     let (task, id) = world.dispatch(1, 1);
     world.receive_about("result", task, result(task));
     world.receive_ack(&id, task);
@@ -509,11 +496,11 @@ fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
     world.greet();
     world.receive("register", register());
     world.log.clear();
-    // The engine tells of the task before it answers the registration.
+    // The engine sends the task before it answers the registration.
     let (task, id) = world.dispatch(1, 1);
     world.receive_ack(&id, task);
     world.receive_about("result", task, result(task));
-    world.answer(Answer::Alive { lease: Span::secs(30) });
+    world.answer(ALIVE);
     world.answer(Answer::Done);
     world.answer(Answer::Done);
     world.check(&expect![[r#"
@@ -531,7 +518,7 @@ fn x2_a_worker_may_be_faster_than_the_answer_to_its_registration() {
 }
 
 #[test]
-fn d8_a_frame_that_comes_again_is_answered_as_before_and_does_nothing() {
+fn d8_a_duplicate_frame_gets_the_same_reply_and_has_no_effect() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
     world.log.clear();
@@ -577,7 +564,7 @@ fn d9_x1_a_result_counts_once() {
 }
 
 #[test]
-fn d10_a_gap_is_told_and_the_result_may_come_again() {
+fn d10_a_gap_is_reported_and_the_result_may_be_sent_again() {
     let mut world = World::up();
     let ahead = Task { job: JobId(1), dispatch_seq: 9 };
     let frame = world.receive_about("result", ahead, result(ahead));
@@ -594,7 +581,7 @@ fn d10_a_gap_is_told_and_the_result_may_come_again() {
 }
 
 #[test]
-fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_rejected() {
+fn d22_x7_reports_of_a_worker_that_does_not_own_the_task_are_rejected() {
     let mut world = World::up();
     let foreign = Task { job: JobId(5), dispatch_seq: 1 };
     world.receive_about("result", foreign, result(foreign));
@@ -603,11 +590,9 @@ fn d22_x7_the_word_of_a_worker_that_does_not_own_the_task_is_rejected() {
     let mut frame = world.frame("result", result(foreign));
     frame["payload"]["task_id"] = json!("no job at all");
     world.receive_frame(&frame);
-    // An attempt that was taken away is not this worker's, either.
+    // An attempt that was unbound does not belong to this worker, either.
     let (task, _) = world.dispatch(6, 1);
-    let now = world.now();
-    world.session.unbind(now, task, &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.unbind(now, task, out));
     world.receive_about("result", task, result(task));
     world.answer(Answer::Stale);
     world.check(&expect![[r#"
@@ -659,18 +644,16 @@ fn x11_errors_are_matched_by_task_and_by_the_id_of_the_dispatch() {
 }
 
 #[test]
-fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
+fn a_stop_is_sent_and_its_result_is_acknowledged() {
     let mut world = World::up();
     let (task, id) = world.dispatch(1, 1);
     world.receive_ack(&id, task);
     world.answer(Answer::Done);
-    let now = world.now();
-    world.session.cancel(now, task, Some("by a user".to_owned()), &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.cancel(now, task, Some("by a user".to_owned()), out));
     let job = task.job.to_string();
     let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
     world.receive_about("result", task, stopped);
-    // The engine takes nothing of what a canceled run says; the worker has done what it was told.
+    // The engine ignores the result of a canceled attempt; the worker has stopped as requested.
     world.answer(Answer::Stale);
     world.pass(1_000);
     world.check(&expect![[r#"
@@ -684,30 +667,26 @@ fn a_stop_is_pushed_and_what_stops_is_acknowledged() {
         engine    Stale
         scheduler ack w-5
     "#]]);
-    // A stop that comes before the payload is read: the worker never hears of the task.
+    // A stop that comes before the payload is read: the worker never receives the task.
     let task = world.bind(2, 2);
-    world.session.cancel(now, task, None, &mut world.actions);
-    world.session.dispatch(now, task, payload(2, "{}"), &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.cancel(now, task, None, out));
+    world.act(|session, now, out| session.dispatch(now, task, payload(2, "{}"), out));
     world.check(&expect![[r#"
         session   asks ended t2 seq=2 Canceled
     "#]]);
 }
 
 #[test]
-fn a_stop_outlives_the_connection_that_it_was_told_over() {
+fn a_stop_outlives_the_connection_that_it_was_sent_on() {
     let mut world = World::up();
     let task = Task { job: JobId(1), dispatch_seq: 1 };
-    let now = world.now();
-    world.session.cancel(now, task, None, &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.cancel(now, task, None, out));
     let job = task.job.to_string();
     let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
     world.receive_about("result", task, stopped);
     world.answer(Answer::Stale);
-    // What has ended need not be stopped.
-    world.session.cancel(now, task, None, &mut world.actions);
-    world.record();
+    // An attempt that has ended is not stopped.
+    world.act(|session, now, out| session.cancel(now, task, None, out));
     world.check(&expect![[r#"
         scheduler cmd.cancel t1 seq=1
         worker    result w-4
@@ -718,7 +697,7 @@ fn a_stop_outlives_the_connection_that_it_was_told_over() {
 }
 
 #[test]
-fn what_cannot_be_taken_now_is_taken_when_it_is_said_again() {
+fn a_rejected_outcome_is_accepted_when_it_is_sent_again() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
     world.log.clear();
@@ -739,15 +718,13 @@ fn what_cannot_be_taken_now_is_taken_when_it_is_said_again() {
 }
 
 #[test]
-fn d13_a_drain_is_told_and_results_are_still_taken() {
+fn d13_a_drain_is_sent_and_results_are_still_accepted() {
     let mut world = World::up();
     let (task, id) = world.dispatch(1, 1);
     world.receive_ack(&id, task);
     world.answer(Answer::Done);
     world.log.clear();
-    let now = world.now();
-    world.session.drain(now, Drain::default(), &mut world.actions);
-    world.record();
+    world.act(|session, now, out| session.drain(now, Drain::default(), out));
     assert_eq!(world.session.state(), SessionState::Draining);
     world.receive_about("result", task, result(task));
     world.answer(Answer::Done);
@@ -761,28 +738,27 @@ fn d13_a_drain_is_told_and_results_are_still_taken() {
 }
 
 #[test]
-fn d16_x8_a_superseded_connection_is_told_and_closed() {
+fn d16_x8_a_superseded_connection_gets_an_error_and_is_closed() {
     let mut world = World::up();
-    let now = world.now();
-    world.session.superseded(now, &mut world.actions);
-    world.record();
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.act(|session, now, out| session.superseded(now, out));
+    world.receive("heartbeat", heartbeat());
     world.check(&expect![[r#"
         scheduler error E.SESSION.STALE_BINDING
         session   closes 1008 superseded session
         worker    heartbeat w-4
     "#]]);
-    // Or the engine says so in the answer to its next word.
+    // Or the engine says so in the answer to its next frame.
     let mut world = World::up();
-    world.receive("heartbeat", json!({"healthy": true, "metrics": {"inflight": 0}}));
+    world.receive("heartbeat", heartbeat());
     world.answer(Answer::Superseded);
     assert_eq!(world.session.state(), SessionState::Closed);
 }
 
 #[test]
-fn d16_outcomes_of_rebound_attempts_are_taken_under_their_new_fence() {
+fn d16_outcomes_of_rebound_attempts_are_accepted_under_their_new_fence() {
     let mut world = World::up();
-    // The engine has bound the attempt to this connection; the worker brings its result before it is sent again.
+    // The engine has bound the attempt to this connection; the worker sends its result before the dispatch is sent
+    // again.
     let task = world.bind(1, 1);
     world.receive_about("result", task, result(task));
     let now = world.now();
@@ -797,18 +773,18 @@ fn d16_outcomes_of_rebound_attempts_are_taken_under_their_new_fence() {
 }
 
 #[test]
-fn silence_and_dawdling_end_a_connection() {
+fn silence_and_late_frames_end_a_connection() {
     let mut world = World::new();
     world.pass(60_000);
     world.check(&expect![[r#"
-        session   closes 1008 handshake came too late
+        session   closes 1008 the handshake came too late
     "#]]);
     let mut world = World::new();
     world.greet();
     world.log.clear();
     world.pass(60_000);
     world.check(&expect![[r#"
-        session   closes 1008 registration came too late
+        session   closes 1008 the registration came too late
     "#]]);
     let mut world = World::up();
     world.pass(17_000);
@@ -818,12 +794,12 @@ fn silence_and_dawdling_end_a_connection() {
     "#]]);
     world.pass(1_000);
     world.check(&expect![[r#"
-        session   closes 1001 nothing was heard for three heartbeats
+        session   closes 1001 no frame came for three heartbeats
     "#]]);
 }
 
 #[test]
-fn d12_what_a_worker_does_not_acknowledge_is_bounded() {
+fn d12_frames_without_an_acknowledgement_are_bounded() {
     let mut world = World::up();
     let large = format!("{{\"x\":\"{}\"}}", "y".repeat(3 << 20));
     let mut sent = 0;
@@ -846,7 +822,7 @@ fn d12_what_a_worker_does_not_acknowledge_is_bounded() {
 }
 
 #[test]
-fn a_flood_of_questions_is_held_back() {
+fn a_flood_of_requests_is_held_back() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
     for _ in 0..QUESTIONS_MAX {
@@ -861,7 +837,7 @@ fn a_flood_of_questions_is_held_back() {
 }
 
 #[test]
-fn workers_of_old_do_not_wait_for_answers() {
+fn older_workers_do_not_wait_for_replies() {
     let mut world = World::new();
     world.greet();
     world.receive("register", register());
@@ -894,7 +870,7 @@ fn workers_of_old_do_not_wait_for_answers() {
 }
 
 #[test]
-fn x5_next_is_asked_for_a_task_that_runs_here_and_for_nothing_else() {
+fn x5_next_is_accepted_only_for_a_running_task() {
     let mut world = World::up();
     let (task, _) = world.dispatch(1, 1);
     world.log.clear();
@@ -928,7 +904,7 @@ fn a_registration_that_is_rejected_ends_the_connection() {
 }
 
 #[test]
-fn only_the_edges_of_the_table_are_gone() {
+fn only_the_edges_of_the_table_exist() {
     use SessionState::{Closed, Draining, Handshaking, Heartbeating, New, Registered};
     let edges = [
         (New, Handshaking),

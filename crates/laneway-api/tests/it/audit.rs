@@ -1,4 +1,4 @@
-//! The audit list: who did what, and what became of it.
+//! Audit entries.
 
 use laneway_core::Role;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ async fn every_change_leaves_an_entry() {
 }
 
 #[tokio::test]
-async fn rejected_and_denied_calls_leave_an_entry_with_their_request() {
+async fn rejected_and_denied_requests_leave_an_entry() {
     let world = World::closed().await;
     let viewer = world.token(Some("t"), Role::Viewer).await;
     let calls = [
@@ -66,7 +66,7 @@ async fn rejected_and_denied_calls_leave_an_entry_with_their_request() {
             "rejected",
             "submit_batch: 1 of 1",
         ),
-        (world.request("DELETE", "/v1/tokens/nobody"), "rejected", "revoke_token: not_found"),
+        (world.request("DELETE", "/v1/tokens/missing"), "rejected", "revoke_token: not_found"),
         (
             world.request_as(&viewer, "POST", "/v1/jobs").body(r#"{"kind":"k"}"#),
             "denied",
@@ -97,8 +97,8 @@ async fn a_flood_of_rejections_is_counted_and_not_written() {
         assert_eq!(status, 400);
     }
     let noted = entries(&world).await.iter().filter(|entry| entry["outcome"] == "rejected").count();
-    assert!(noted >= 20, "some are noted, not {noted}");
-    assert!(noted < 200, "not all are noted");
+    assert!(noted >= 20, "some are recorded, not {noted}");
+    assert!(noted < 200, "not all are recorded");
 }
 
 #[tokio::test]

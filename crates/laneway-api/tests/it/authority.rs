@@ -1,4 +1,4 @@
-//! Walks the table of authority: every route, every role, every reach, and callers without any right.
+//! Checks the permission table: every route, every role, every reach, and callers without permission.
 
 use laneway_api::authority::{self, Who};
 use laneway_api::{mint, routes};
@@ -6,20 +6,20 @@ use laneway_core::{Name, Origin, Role, Wall};
 
 use crate::world::{START, World, answer};
 
-/// The path of a route with something in its braces that is not there.
+/// The path of a route with names that do not exist.
 fn concrete(path: &str) -> String {
     path.replace("{id}", "00000000-0000-7000-8000-000000000000")
         .replace("{name}", "nothing")
         .replace("{key}", "nothing")
 }
 
-/// What would never end, or would change what later calls see, is asked in a way that is rejected behind the gate.
+/// Operations that never end, or change what later requests see, get a request that is rejected behind the gate.
 fn harmless(operation: &str, path: &str) -> String {
     if operation == "stream_events" { format!("{path}?job=nonsense") } else { path.to_owned() }
 }
 
 #[tokio::test]
-async fn every_route_asks_what_the_table_says() {
+async fn every_route_requires_the_permission_of_the_table() {
     let world = World::closed().await;
     let mut wrong = Vec::new();
     for role in Role::ALL {
@@ -41,7 +41,7 @@ async fn every_route_asks_what_the_table_says() {
 }
 
 #[tokio::test]
-async fn callers_without_a_valid_token_get_nowhere() {
+async fn callers_without_a_valid_token_are_rejected() {
     let world = World::closed().await;
     let put = async |expires_at: Option<Wall>, revoked_at: Option<Wall>| {
         let (mut record, text) = mint(None, Role::Admin, "", START.wall, expires_at).unwrap();
@@ -88,5 +88,5 @@ async fn a_bound_token_cannot_name_another_tenant() {
         world.request("POST", "/v1/jobs").header("laneway-tenant", "acme").body(r#"{"kind":"k"}"#);
     assert_eq!(answer(submitted).await.1["tenant"], "acme");
     assert_eq!(answer(as_tenant("acme")).await.1["jobs"].as_array().unwrap().len(), 1);
-    assert_eq!(world.scheduler.tokens().get(&Name::fixed("nobody")), None);
+    assert_eq!(world.scheduler.tokens().get(&Name::fixed("missing")), None);
 }

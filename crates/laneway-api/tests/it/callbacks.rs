@@ -1,4 +1,4 @@
-//! Callbacks and deliveries over HTTP: what may be named, what is told, who may look and who may ask again.
+//! Callbacks and webhook deliveries over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn take(State(calls): State<mpsc::Sender<(HeaderMap, Value)>>, headers: He
     calls.send((headers, serde_json::from_slice(&body).unwrap())).await.unwrap();
 }
 
-/// A receiver of webhooks, its address, and what it got.
+/// A receiver of webhooks: its URL and the webhooks.
 async fn receiver() -> (String, Calls) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/done", listener.local_addr().unwrap());
@@ -32,8 +32,8 @@ async fn receiver() -> (String, Calls) {
     (url, calls)
 }
 
-/// A server that trusts receivers on this machine and tells them.
-async fn telling() -> (World, Webhooks) {
+/// A server that sends webhooks to receivers on this machine.
+async fn with_webhooks() -> (World, Webhooks) {
     let world = World::with_config("[webhooks]\nallow_hosts = [\"127.0.0.1\"]").await;
     let handlers = Handlers::new()
         .on("echo", async |context: JobContext| Ok::<_, Failure>(context.payload().clone()))
@@ -45,7 +45,7 @@ async fn telling() -> (World, Webhooks) {
 }
 
 async fn next(calls: &mut Calls) -> (HeaderMap, Value) {
-    tokio::time::timeout(Duration::from_secs(20), calls.recv()).await.expect("it is told").unwrap()
+    tokio::time::timeout(Duration::from_secs(20), calls.recv()).await.expect("the webhook arrives").unwrap()
 }
 
 /// Waits until so many tries have ended.
@@ -59,8 +59,8 @@ async fn tried(world: &World, count: u64) {
 }
 
 #[tokio::test]
-async fn the_receiver_gets_the_job_as_the_api_shows_it() {
-    let ((world, _webhooks), (url, mut calls)) = (telling().await, receiver().await);
+async fn a_webhook_contains_the_job_as_the_api_shows_it() {
+    let ((world, _webhooks), (url, mut calls)) = (with_webhooks().await, receiver().await);
     for (kind, event) in [("echo", "job.succeeded"), ("fail", "job.failed")] {
         let id = world.submit(&json!({"kind": kind, "payload": {"n": 1}, "callback": url}).to_string()).await;
         let (headers, body) = next(&mut calls).await;
@@ -75,7 +75,7 @@ async fn the_receiver_gets_the_job_as_the_api_shows_it() {
 
 #[tokio::test]
 async fn deliveries_are_listed_shown_and_sent_again() {
-    let ((world, _webhooks), (url, mut calls)) = (telling().await, receiver().await);
+    let ((world, _webhooks), (url, mut calls)) = (with_webhooks().await, receiver().await);
     let body = json!({"kind": "echo", "callback": url}).to_string();
     let first = world.submit(&body).await;
     let second = world.submit(&body).await;
@@ -112,8 +112,8 @@ async fn deliveries_are_listed_shown_and_sent_again() {
 }
 
 #[tokio::test]
-async fn deliveries_of_other_tenants_are_as_absent_as_those_that_never_were() {
-    let ((world, _webhooks), (url, mut calls)) = (telling().await, receiver().await);
+async fn deliveries_of_other_tenants_do_not_exist() {
+    let ((world, _webhooks), (url, mut calls)) = (with_webhooks().await, receiver().await);
     let admin = world.token(None, Role::Admin).await;
     let (ours, theirs) =
         (world.token(Some("acme"), Role::Submitter).await, world.token(Some("other"), Role::Submitter).await);
@@ -134,9 +134,9 @@ async fn deliveries_of_other_tenants_are_as_absent_as_those_that_never_were() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_called_is_rejected_with_its_field_and_nothing_is_stored() {
+async fn a_forbidden_callback_is_rejected_with_its_field_and_nothing_is_stored() {
     let world = World::new().await;
-    for (url, words) in [
+    for (url, expected) in [
         ("ftp://hooks.example/", "callback URL must use http or https"),
         ("http://user:pw@93.184.216.34/", "callback URL credentials are not allowed"),
         ("http:///done", "callback URL host is required"),
@@ -149,13 +149,13 @@ async fn what_may_not_be_called_is_rejected_with_its_field_and_nothing_is_stored
         let (status, problem) = answer(world.request("POST", "/v1/jobs").body(body)).await;
         let detail = problem["detail"].as_str().unwrap();
         assert_eq!((status.as_u16(), &problem["field"]), (400, &json!("callback")), "{url}");
-        assert!(detail.contains(words), "{url}: {detail}");
+        assert!(detail.contains(expected), "{url}: {detail}");
     }
     assert_eq!(world.ask("GET", "/v1/jobs", "").await["jobs"], json!([]));
 }
 
 #[tokio::test]
-async fn each_job_of_a_batch_answers_for_its_own_callback() {
+async fn each_job_of_a_batch_has_its_own_callback_error() {
     let world = World::new().await;
     let jobs = json!([
         {"kind": "echo", "callback": "https://93.184.216.34/done"},
@@ -189,7 +189,7 @@ async fn another_callback_is_another_request() {
 #[tokio::test]
 async fn counts_are_shown_with_lanes_agents_and_the_page_for_prometheus() {
     let world = World::with_config("[lanes.main]\nqueued_per_agent_max = 1\nrunning_max = 1").await;
-    let body = r#"{"kind":"nobody","agent":"a"}"#;
+    let body = r#"{"kind":"unserved","agent":"a"}"#;
     world.submit(body).await;
     assert_eq!(answer(world.request("POST", "/v1/jobs").body(body)).await.0.as_u16(), 429);
     let stats = world.ask("GET", "/v1/stats", "").await;

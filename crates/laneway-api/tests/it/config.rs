@@ -10,13 +10,13 @@ async fn shows_and_changes_the_configuration() {
     assert_eq!(world.ask("GET", "/v1/config", "").await["limits"]["running_max"], 1024);
     let changed = world.ask("PATCH", "/v1/config", r#"{"limits":{"running_max":7}}"#).await;
     assert_eq!(changed["limits"]["running_max"], 7);
-    assert_eq!(world.ask("GET", "/v1/stats", "").await["running_max"], 7, "the engine holds it, too");
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["running_max"], 7, "the engine has it as well");
     let undone = world.ask("PATCH", "/v1/config", r#"{"limits":{"running_max":null}}"#).await;
     assert_eq!(undone["limits"]["running_max"], 1024);
 }
 
 #[tokio::test]
-async fn rejects_changes_that_cannot_be() {
+async fn rejects_invalid_changes() {
     let world = World::new().await;
     for (body, status, code, field) in [
         (r#"{"limits":{"running_mx":7}}"#, 400, "unknown_field", "limits.running_mx"),
@@ -24,9 +24,10 @@ async fn rejects_changes_that_cannot_be() {
         (r#"{"limits":{"running_max":1,"running_max":2}}"#, 400, "invalid_field", "limits.running_max"),
         (r#"{"server":{"listen":"0.0.0.0:1"}}"#, 409, "conflict", "server"),
     ] {
-        let (said, problem) = answer(world.request("PATCH", "/v1/config").body(body)).await;
-        let said = (said.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
-        assert_eq!(said, (status, code, field), "{body}: {problem}");
+        let (response, problem) = answer(world.request("PATCH", "/v1/config").body(body)).await;
+        let response =
+            (response.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
+        assert_eq!(response, (status, code, field), "{body}: {problem}");
     }
     let (status, _) = answer(world.request("PATCH", "/v1/config").body("[1]")).await;
     assert_eq!(status, 400);

@@ -1,4 +1,4 @@
-//! Pages in browsers: what an allowed origin is told, and that others are told nothing.
+//! CORS headers for allowed origins, and none for others.
 
 use reqwest::Response;
 
@@ -68,7 +68,7 @@ async fn lets_allowed_origins_read_every_answer() {
 }
 
 #[tokio::test]
-async fn tells_other_origins_nothing() {
+async fn other_origins_get_no_headers() {
     let world = World::with_config(CONFIG).await;
     for origin in ["https://evil.example", "https://page.example.evil", "http://page.example", "null"] {
         for (method, status) in [("OPTIONS", 405), ("GET", 403)] {
@@ -79,5 +79,5 @@ async fn tells_other_origins_nothing() {
         }
     }
     let response = world.request("GET", "/v1/jobs").send().await.unwrap();
-    assert!(!response.headers().contains_key("access-control-allow-origin"), "no page asks");
+    assert!(!response.headers().contains_key("access-control-allow-origin"), "no page sent the request");
 }

@@ -1,4 +1,4 @@
-//! Foreign routes behind the gate: mounted beside the native ones, with a prefix, alone; and every way to be turned away.
+//! Routes of dialects behind the gate: beside the native ones, with a prefix, alone; and every denial.
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
@@ -17,17 +17,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::{START, start_api};
 
-/// Says who calls.
+/// Returns the caller.
 async fn who(request: Request) -> String {
     let caller: &Caller = request.extensions().get().unwrap();
     format!("{} for {} in {}", caller.role.as_str(), caller.tenant, caller.request)
 }
 
 async fn panics() {
-    panic!("a secret of the inside")
+    panic!("an internal secret")
 }
 
-/// Says the reason itself, so that tests see it.
+/// Returns the reason, so that tests see it.
 fn denied(denied: &Denied) -> Response {
     (StatusCode::IM_A_TEAPOT, format!("{denied:?}")).into_response()
 }
@@ -49,7 +49,7 @@ fn dialect(prefix: &str, paths: &[&'static str]) -> Dialect {
     Dialect { name: "pinchtab", prefix: prefix.to_owned(), routes, denied, native: &[] }
 }
 
-/// A server with the dialect in it; calls give status and text.
+/// A server with the dialect. Calls return the status and the text.
 struct Served {
     base: String,
     scheduler: laneway_runtime::Scheduler,
@@ -69,7 +69,7 @@ impl Served {
         Served { base, scheduler, _running: running }
     }
 
-    async fn say(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    async fn call(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let client = Client::builder().no_proxy().build().unwrap();
         let mut request = client.request(method.parse().unwrap(), format!("{}{path}", self.base));
         for (name, value) in headers {
@@ -88,92 +88,95 @@ impl Served {
 }
 
 #[tokio::test]
-async fn stands_beside_the_native_routes() {
+async fn is_mounted_beside_the_native_routes() {
     let served = Served::start("", false, dialect("", &["/who"])).await;
-    let (status, said) = served.say("GET", "/who", &[("x-request-id", "mine")]).await;
-    assert_eq!((status, said.as_str()), (200, "admin for default in mine"));
-    assert_eq!(served.say("GET", "/livez", &[]).await.0, 200);
-    let (status, said) = served.say("GET", "/nowhere", &[]).await;
+    let (status, response) = served.call("GET", "/who", &[("x-request-id", "mine")]).await;
+    assert_eq!((status, response.as_str()), (200, "admin for default in mine"));
+    assert_eq!(served.call("GET", "/livez", &[]).await.0, 200);
+    let (status, response) = served.call("GET", "/nowhere", &[]).await;
     assert_eq!(status, 404);
-    assert!(said.contains("urn:laneway:problem:not_found"), "other paths are the native API's: {said}");
-    assert_eq!(served.say("PUT", "/who", &[]).await, (418, "UnknownMethod".to_owned()));
-    assert_eq!(served.say("GET", "/panic", &[]).await, (418, "Internal".to_owned()));
+    assert!(
+        response.contains("urn:laneway:problem:not_found"),
+        "other paths are the native API's: {response}"
+    );
+    assert_eq!(served.call("PUT", "/who", &[]).await, (418, "UnknownMethod".to_owned()));
+    assert_eq!(served.call("GET", "/panic", &[]).await, (418, "Internal".to_owned()));
 }
 
 #[tokio::test]
-async fn has_a_prefix_or_stands_alone() {
+async fn has_a_prefix_or_its_own_address() {
     let served = Served::start("", false, dialect("/pt", &["/who"])).await;
-    assert_eq!(served.say("GET", "/pt/who", &[]).await.0, 200);
-    assert_eq!(served.say("GET", "/who", &[]).await.0, 404);
+    assert_eq!(served.call("GET", "/pt/who", &[]).await.0, 200);
+    assert_eq!(served.call("GET", "/who", &[]).await.0, 404);
     let alone = Served::start("", true, dialect("", &["/who"])).await;
-    assert_eq!(alone.say("GET", "/who", &[]).await.0, 200);
-    assert_eq!(alone.say("GET", "/v1/jobs", &[]).await, (418, "UnknownPath".to_owned()));
+    assert_eq!(alone.call("GET", "/who", &[]).await.0, 200);
+    assert_eq!(alone.call("GET", "/v1/jobs", &[]).await, (418, "UnknownPath".to_owned()));
 }
 
 #[tokio::test]
-async fn turns_callers_away_in_its_own_words() {
+async fn denials_have_the_form_of_the_dialect() {
     let served = Served::start("", false, dialect("", &["/who"])).await;
     let submitter = served.token(Some("acme"), Role::Submitter).await;
     let admin = served.token(None, Role::Admin).await;
-    assert_eq!(served.say("GET", "/who", &[]).await, (418, "MissingToken".to_owned()));
+    assert_eq!(served.call("GET", "/who", &[]).await, (418, "MissingToken".to_owned()));
     assert_eq!(
-        served.say("GET", "/who", &[("authorization", "Bearer no")]).await,
+        served.call("GET", "/who", &[("authorization", "Bearer no")]).await,
         (418, "BadToken".to_owned())
     );
     assert_eq!(
-        served.say("GET", "/who", &[("authorization", "Basic eA==")]).await,
+        served.call("GET", "/who", &[("authorization", "Basic eA==")]).await,
         (418, "BadToken".to_owned())
     );
     let as_submitter = [("authorization", submitter.as_str())];
-    let (status, said) = served.say("POST", "/do", &as_submitter).await;
-    assert!(status == 200 && said.starts_with("submitter for acme in "), "{said}");
-    assert!(served.say("POST", "/rule", &as_submitter).await.1.starts_with("Forbidden("));
-    assert_eq!(served.say("POST", "/rule", &[("authorization", admin.as_str())]).await.0, 200);
+    let (status, response) = served.call("POST", "/do", &as_submitter).await;
+    assert!(status == 200 && response.starts_with("submitter for acme in "), "{response}");
+    assert!(served.call("POST", "/rule", &as_submitter).await.1.starts_with("Forbidden("));
+    assert_eq!(served.call("POST", "/rule", &[("authorization", admin.as_str())]).await.0, 200);
     for _ in 0..10 {
-        served.say("GET", "/who", &[("authorization", "Bearer no")]).await;
+        served.call("GET", "/who", &[("authorization", "Bearer no")]).await;
     }
-    let (_, said) = served.say("GET", "/who", &[("authorization", "Bearer no")]).await;
-    assert!(said.starts_with("TooManyAttempts"), "{said}");
+    let (_, response) = served.call("GET", "/who", &[("authorization", "Bearer no")]).await;
+    assert!(response.starts_with("TooManyAttempts"), "{response}");
 }
 
 #[tokio::test]
-async fn pages_of_others_and_names_of_others_are_turned_away() {
+async fn pages_of_other_origins_and_foreign_hosts_are_denied() {
     let served = Served::start("", false, dialect("", &["/who"])).await;
     for header in [("host", "evil.example"), ("origin", "http://evil.example")] {
-        assert!(served.say("GET", "/who", &[header]).await.1.starts_with("Misdirected("), "{header:?}");
+        assert!(served.call("GET", "/who", &[header]).await.1.starts_with("Misdirected("), "{header:?}");
     }
 }
 
 #[tokio::test]
-async fn too_many_requests_are_turned_away() {
+async fn too_many_requests_are_rejected() {
     let served = Served::start("dialects.pinchtab.requests_max = 2", false, dialect("", &["/who"])).await;
     for _ in 0..2 {
-        assert_eq!(served.say("GET", "/who", &[]).await.0, 200);
+        assert_eq!(served.call("GET", "/who", &[]).await.0, 200);
     }
-    let (_, said) = served.say("GET", "/who", &[]).await;
-    assert_eq!(said, "TooManyRequests { max: 2, window: Span(10000) }");
-    assert_eq!(served.say("GET", "/livez", &[]).await.0, 200, "native routes are not counted");
+    let (_, response) = served.call("GET", "/who", &[]).await;
+    assert_eq!(response, "TooManyRequests { max: 2, window: Span(10000) }");
+    assert_eq!(served.call("GET", "/livez", &[]).await.0, 200, "native routes are not counted");
 }
 
 #[tokio::test]
 async fn defect_11_reports_are_not_counted_and_tokens_are_counted_apart() {
     let served = Served::start("dialects.pinchtab.requests_max = 2", false, dialect("", &["/who"])).await;
     for _ in 0..10 {
-        served.say("GET", "/who", &[]).await;
-        assert_eq!(served.say("POST", "/beat", &[]).await.0, 200, "a heartbeat is never one too many");
+        served.call("GET", "/who", &[]).await;
+        assert_eq!(served.call("POST", "/beat", &[]).await.0, 200, "a heartbeat is never rejected");
     }
-    assert!(served.say("GET", "/who", &[]).await.1.starts_with("TooManyRequests"));
+    assert!(served.call("GET", "/who", &[]).await.1.starts_with("TooManyRequests"));
     let (one, other) = (served.token(None, Role::Admin).await, served.token(None, Role::Admin).await);
     for token in [&one, &other] {
         for expected in [200, 200, 418] {
-            let (status, said) = served.say("GET", "/who", &[("authorization", token)]).await;
-            assert_eq!(status, expected, "{said}");
+            let (status, response) = served.call("GET", "/who", &[("authorization", token)]).await;
+            assert_eq!(status, expected, "{response}");
         }
     }
 }
 
 #[tokio::test]
-async fn defect_11_defect_15_a_call_too_many_does_not_cut_its_connection() {
+async fn defect_11_defect_15_a_rejected_request_does_not_close_its_connection() {
     let served = Served::start("dialects.pinchtab.requests_max = 2", false, dialect("", &["/who"])).await;
     let address = served.base.strip_prefix("http://").unwrap();
     let mut stream = BufReader::new(TcpStream::connect(address).await.unwrap());
@@ -189,12 +192,12 @@ async fn defect_11_defect_15_a_call_too_many_does_not_cut_its_connection() {
     }
 }
 
-/// The status of the next answer, and how long its body is.
+/// The status of the next response, and the length of its body.
 async fn read_head(stream: &mut BufReader<TcpStream>) -> (String, usize) {
     let (mut status, mut len) = (String::new(), 0);
     loop {
         let mut line = String::new();
-        assert!(stream.read_line(&mut line).await.unwrap() > 0, "the connection is cut");
+        assert!(stream.read_line(&mut line).await.unwrap() > 0, "the connection is closed");
         if let Some(rest) = line.strip_prefix("HTTP/1.1 ") {
             status = rest[..3].to_owned();
         }
@@ -208,19 +211,19 @@ async fn read_head(stream: &mut BufReader<TcpStream>) -> (String, usize) {
 }
 
 #[tokio::test]
-async fn defect_13_ids_of_calls_are_short_and_plain() {
+async fn defect_13_request_ids_are_short_and_plain() {
     let served = Served::start("", false, dialect("", &["/who"])).await;
     let long = "a".repeat(65);
     for odd in ["<script>", "a b", "x\"y", long.as_str()] {
-        let (status, said) = served.say("GET", "/who", &[("x-request-id", odd)]).await;
-        assert!(status == 200 && !said.contains(odd), "{said}");
+        let (status, response) = served.call("GET", "/who", &[("x-request-id", odd)]).await;
+        assert!(status == 200 && !response.contains(odd), "{response}");
     }
     let uuid = "7f3c2e1d-94b0-4a55-8f11-6a2b0c9d8e7f";
-    assert!(served.say("GET", "/who", &[("x-request-id", uuid)]).await.1.ends_with(uuid));
+    assert!(served.call("GET", "/who", &[("x-request-id", uuid)]).await.1.ends_with(uuid));
 }
 
 #[tokio::test]
-async fn paths_that_somebody_answers_already_are_a_mistake() {
+async fn a_path_that_is_in_use_is_an_error() {
     let (api, _, _, _running) = start_api(Box::new(MemoryStore::new()), "");
     let clash = |dialect| router_with(api.clone(), vec![dialect]).err().unwrap().to_string();
     assert_eq!(

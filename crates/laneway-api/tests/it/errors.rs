@@ -1,4 +1,4 @@
-//! Every error in its golden form, and bodies that must never do worse than 400.
+//! Every error in its golden form, and bodies that must never cause more than a 400.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,11 +36,11 @@ async fn errors_in_the_body() {
         content-type: application/problem+json
         {
           "code": "invalid_field",
-          "detail": "timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms",
+          "detail": "timeout must be a duration with units, such as 30s, 5m, 1h30m or 500ms",
           "field": "timeout",
           "request_id": "<request>",
           "status": 400,
-          "title": "A field has a value that cannot be",
+          "title": "A field has an invalid value",
           "type": "urn:laneway:problem:invalid_field"
         }
     "#]]
@@ -54,7 +54,7 @@ async fn errors_in_the_body() {
           "field": "knd",
           "request_id": "<request>",
           "status": 400,
-          "title": "No such field",
+          "title": "The field is unknown",
           "type": "urn:laneway:problem:unknown_field"
         }
     "#]].assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","knd":"l"}"#).await);
@@ -64,10 +64,10 @@ async fn errors_in_the_body() {
         content-type: application/problem+json
         {
           "code": "too_deep",
-          "detail": "the body is nested deeper than 64 levels; flatten it",
+          "detail": "the body is nested deeper than 64 levels; use a flatter body",
           "request_id": "<request>",
           "status": 400,
-          "title": "The body is nested too deep",
+          "title": "The body is nested too deeply",
           "type": "urn:laneway:problem:too_deep"
         }
     "#]]
@@ -111,10 +111,10 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "invalid_id",
-          "detail": "a job's id looks like <id>; take it from the answer to the submit",
+          "detail": "a job id looks like <id>; the response to the submit has it",
           "request_id": "<request>",
           "status": 400,
-          "title": "This is not an id",
+          "title": "The id is invalid",
           "type": "urn:laneway:problem:invalid_id"
         }
     "#]]
@@ -124,10 +124,10 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "not_found",
-          "detail": "there is no such job; it may have been removed after its retention",
+          "detail": "the job does not exist; it may have been removed after its retention",
           "request_id": "<request>",
           "status": 404,
-          "title": "There is no such thing",
+          "title": "It does not exist",
           "type": "urn:laneway:problem:not_found"
         }
     "#]]
@@ -137,10 +137,10 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "not_found",
-          "detail": "there is no such path; /openapi.json lists them",
+          "detail": "the path does not exist; /openapi.json lists all paths",
           "request_id": "<request>",
           "status": 404,
-          "title": "There is no such thing",
+          "title": "It does not exist",
           "type": "urn:laneway:problem:not_found"
         }
     "#]]
@@ -151,10 +151,10 @@ async fn errors_in_the_path() {
         allow: POST,GET,HEAD
         {
           "code": "method_not_allowed",
-          "detail": "the path does not know this method; the Allow header lists those it knows",
+          "detail": "the path does not support this method; the Allow header lists the methods that it supports",
           "request_id": "<request>",
           "status": 405,
-          "title": "Not with this method",
+          "title": "The path does not support this method",
           "type": "urn:laneway:problem:method_not_allowed"
         }
     "#]]
@@ -168,7 +168,7 @@ async fn errors_in_the_path() {
           "field": "limit",
           "request_id": "<request>",
           "status": 400,
-          "title": "A field has a value that cannot be",
+          "title": "A field has an invalid value",
           "type": "urn:laneway:problem:invalid_field"
         }
     "#]]
@@ -178,11 +178,11 @@ async fn errors_in_the_path() {
         content-type: application/problem+json
         {
           "code": "unknown_field",
-          "detail": "lne: no such parameter; there are state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain",
+          "detail": "lne: unknown parameter; use state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain",
           "field": "lne",
           "request_id": "<request>",
           "status": 400,
-          "title": "No such field",
+          "title": "The field is unknown",
           "type": "urn:laneway:problem:unknown_field"
         }
     "#]].assert_eq(&world.talk("GET", "/v1/jobs?lne=x", "").await);
@@ -225,7 +225,7 @@ async fn full_queues_and_stopping_servers() {
           "request_id": "<request>",
           "retry_after_ms": 30000,
           "status": 507,
-          "title": "Storage runs low",
+          "title": "Storage is low",
           "type": "urn:laneway:problem:storage_low"
         }
     "#]]
@@ -257,7 +257,7 @@ async fn full_queues_and_stopping_servers() {
     .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
 }
 
-/// A store whose disk can go.
+/// A store whose disk can fail.
 struct Fragile {
     store: MemoryStore,
     is_gone: Arc<AtomicBool>,
@@ -282,7 +282,7 @@ impl Store for Fragile {
 
     fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         if self.is_gone.load(Ordering::Relaxed) {
-            return Err(StoreError::Failed("the disk is gone".to_owned()));
+            return Err(StoreError::Failed("the disk failed".to_owned()));
         }
         self.store.commit(epoch, effects)
     }
@@ -297,27 +297,27 @@ impl Store for Fragile {
 }
 
 #[tokio::test]
-async fn a_failed_commit_is_not_told_as_a_stop() {
+async fn a_failed_commit_is_not_reported_as_a_stop() {
     let is_gone = Arc::new(AtomicBool::new(false));
     let store = Fragile { store: MemoryStore::new(), is_gone: Arc::clone(&is_gone) };
     let world = World::over(Box::new(store), "").await;
     world.submit(r#"{"kind":"k"}"#).await;
     is_gone.store(true, Ordering::Relaxed);
-    let said = expect![[r#"
+    let response = expect![[r#"
         503 Service Unavailable
         content-type: application/problem+json
         retry-after: 5
         {
           "code": "unavailable",
-          "detail": "the server stopped before it could answer; it is not known whether this was done; ask again after its restart, with the same idempotency key",
+          "detail": "the server stopped before it could respond; the change may or may not have happened; send the request again after its restart, with the same idempotency key",
           "request_id": "<request>",
           "retry_after_ms": 5000,
           "status": 503,
-          "title": "The server stopped before it answered",
+          "title": "The server stopped before it responded",
           "type": "urn:laneway:problem:unavailable"
         }
     "#]];
-    said.assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+    response.assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
     for (method, path, body) in [
         ("POST", "/v1/jobs", r#"{"kind":"k"}"#),
         ("PATCH", "/v1/config", r#"{"limits":{"running_max":7}}"#),
@@ -329,9 +329,9 @@ async fn a_failed_commit_is_not_told_as_a_stop() {
 }
 
 #[tokio::test]
-async fn what_is_not_asked_for_is_rejected() {
+async fn unexpected_parameters_and_bodies_are_rejected() {
     let world = World::new().await;
-    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved"}"#).await;
     let mut asked = 0;
     for route in routes() {
         if authority::of(route.operation).unwrap().who == Who::Anyone || route.operation == "get_metrics" {
@@ -340,14 +340,19 @@ async fn what_is_not_asked_for_is_rejected() {
         let path = route.path.replace("{id}", &id).replace("{name}", "main");
         let request = world.request(route.method.as_str(), &format!("{path}?nonsense=1"));
         let (status, problem) = answer(request).await;
-        let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
-        assert_eq!(said, (400, Some("unknown_field"), Some("nonsense")), "{}: {problem}", route.operation);
+        let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+        assert_eq!(
+            response,
+            (400, Some("unknown_field"), Some("nonsense")),
+            "{}: {problem}",
+            route.operation
+        );
         if authority::of(route.operation).unwrap().mutates {
             let request = world.request(route.method.as_str(), &path).body(r#"{"nonsense":1}"#);
             let (status, problem) = answer(request).await;
-            let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+            let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
             assert_eq!(
-                said,
+                response,
                 (400, Some("unknown_field"), Some("nonsense")),
                 "{}: {problem}",
                 route.operation
@@ -365,7 +370,7 @@ async fn what_is_not_asked_for_is_rejected() {
 }
 
 #[tokio::test]
-async fn names_the_one_of_two_fields_that_does_not_fit() {
+async fn names_the_one_of_two_fields_that_is_wrong() {
     let world = World::new().await;
     for (body, field) in [
         (r#"{"kind":"k","deadline":"2020-01-01T00:00:00Z"}"#, "deadline"),
@@ -375,8 +380,8 @@ async fn names_the_one_of_two_fields_that_does_not_fit() {
         ),
     ] {
         let (status, problem) = answer(world.request("POST", "/v1/jobs").body(body)).await;
-        let said = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
-        assert_eq!(said, (422, Some("deadline_past"), Some(field)));
+        let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
+        assert_eq!(response, (422, Some("deadline_past"), Some(field)));
     }
     let last = world.ask("POST", "/v1/jobs", r#"{"kind":"k","not_before":"9999-12-31T23:59:59Z"}"#).await;
     assert_eq!(
@@ -388,12 +393,12 @@ async fn names_the_one_of_two_fields_that_does_not_fit() {
 #[tokio::test]
 async fn strict_servers_reject_unknown_kinds() {
     let world = World::with_config("[limits]\nstrict_kinds = true").await;
-    let (status, problem) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"nobody"}"#)).await;
+    let (status, problem) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"unserved"}"#)).await;
     assert_eq!((status.as_u16(), problem["code"].as_str()), (422, Some("unknown_kind")));
 }
 
 #[tokio::test]
-async fn rights_and_sites() {
+async fn permissions_and_sites() {
     let open = World::new().await;
     let host = |host: &str| open.request("GET", "/v1/jobs").header("host", host);
     expect![[r#"
@@ -419,7 +424,7 @@ async fn rights_and_sites() {
           "detail": "a page of another origin may not call without a token; add its origin to server.allowed_origins",
           "request_id": "<request>",
           "status": 403,
-          "title": "Pages of this origin may not call",
+          "title": "Pages of this origin may not call the server",
           "type": "urn:laneway:problem:origin_denied"
         }
     "#]].assert_eq(&write_down(origin("http://evil.example")).await);
@@ -432,10 +437,10 @@ async fn rights_and_sites() {
         www-authenticate: Bearer realm="laneway"
         {
           "code": "unauthorized",
-          "detail": "send a token as Authorization: Bearer lw_…; an admin makes one with `laneway token create`",
+          "detail": "send a token as Authorization: Bearer lw_…; an admin creates one with `laneway token create`",
           "request_id": "<request>",
           "status": 401,
-          "title": "A valid token is needed",
+          "title": "A valid token is required",
           "type": "urn:laneway:problem:unauthorized"
         }
     "#]].assert_eq(&write_down(bare).await);
@@ -445,10 +450,10 @@ async fn rights_and_sites() {
         content-type: application/problem+json
         {
           "code": "forbidden",
-          "detail": "role viewer may not do this; ask for a token with more rights",
+          "detail": "the role viewer may not do this; use a token with another role",
           "request_id": "<request>",
           "status": 403,
-          "title": "The token may not do this",
+          "title": "The caller has no permission for this",
           "type": "urn:laneway:problem:forbidden"
         }
     "#]]
@@ -458,10 +463,10 @@ async fn rights_and_sites() {
         content-type: application/problem+json
         {
           "code": "forbidden",
-          "detail": "this touches the whole server: it needs a server-wide token (tenant *)",
+          "detail": "this concerns the whole server; use a server-wide token (tenant *)",
           "request_id": "<request>",
           "status": 403,
-          "title": "The token may not do this",
+          "title": "The caller has no permission for this",
           "type": "urn:laneway:problem:forbidden"
         }
     "#]]
@@ -482,21 +487,21 @@ async fn large_bodies_are_rejected_before_they_are_read() {
         content-type: application/problem+json
         {
           "code": "body_too_large",
-          "detail": "the body may have 1024 bytes (server.body_max); send less, or keep large data elsewhere and send its address",
+          "detail": "the body has more than 1024 bytes (server.body_max); send less, or store large data elsewhere and send its URL",
           "request_id": "<request>",
           "status": 413,
           "title": "The body is too large",
           "type": "urn:laneway:problem:body_too_large"
         }
     "#]].assert_eq(&world.talk("POST", "/v1/jobs", &body).await);
-    // The head alone is sent: the answer must not wait for the body.
+    // Only the head is sent: the response must not wait for the body.
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     stream
         .write_all(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n")
         .await
         .unwrap();
     assert_eq!(read_status(&mut stream).await, "HTTP/1.1 413 Payload Too Large");
-    // A body without a length is counted while it comes.
+    // A body without a length is counted as it arrives.
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     stream
         .write_all(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -519,7 +524,7 @@ async fn read_status(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn odd_bodies_never_do_worse_than_400() {
+async fn odd_bodies_never_cause_more_than_400() {
     let world = World::new().await;
     let texts: [&[u8]; 20] = [
         b"",
@@ -553,7 +558,7 @@ async fn odd_bodies_never_do_worse_than_400() {
 }
 
 #[tokio::test]
-async fn half_a_head_is_cut_off() {
+async fn an_incomplete_head_ends_the_connection() {
     let world = World::new().await;
     for head in [
         "GET /livez HTTP/1.1\r\nhost: a\r\nhost : b\r\n\r\n",
@@ -567,7 +572,7 @@ async fn half_a_head_is_cut_off() {
 }
 
 #[test]
-fn every_code_is_told_in_the_documentation() {
+fn every_code_is_in_the_documentation() {
     let page = include_str!("../../../../docs/http-api.md");
     for code in Code::ALL {
         assert!(
@@ -578,7 +583,7 @@ fn every_code_is_told_in_the_documentation() {
     }
 }
 
-/// What a client hears that writes its whole request before it reads, as most do, and then uses the connection again.
+/// The responses to a client that writes its whole request before it reads, as most do, and then reuses the connection.
 async fn writes_first(world: &World, head: &str, len: usize) -> (String, String) {
     let patience = Duration::from_secs(60);
     let mut stream = TcpStream::connect(world.address).await.unwrap();
@@ -599,7 +604,7 @@ async fn writes_first(world: &World, head: &str, len: usize) -> (String, String)
     tokio::time::timeout(patience, talk).await.expect("the server answers")
 }
 
-/// The status line of the next answer, whose body is read, too.
+/// The status line of the next response. Its body is read as well.
 async fn read_answer(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\n") {
@@ -614,7 +619,7 @@ async fn read_answer(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn defect_18_a_413_is_heard_by_clients_that_write_first() {
+async fn defect_18_clients_that_write_first_receive_a_413() {
     let world = World::new().await;
     for (path, len) in [("/v1/jobs", 8 << 20), ("/v1/jobs/batch", 40 << 20)] {
         let (first, second) = writes_first(&world, path, len).await;
@@ -625,7 +630,7 @@ async fn defect_18_a_413_is_heard_by_clients_that_write_first() {
 }
 
 #[tokio::test]
-async fn defect_18_so_is_every_answer_that_comes_before_the_body() {
+async fn defect_18_and_every_response_that_comes_before_the_body() {
     let world = World::closed().await;
     let (first, second) = writes_first(&world, "/v1/jobs", 700 << 10).await;
     assert_eq!((first.as_str(), second.as_str()), ("http/1.1 401 unauthorized", "http/1.1 200 ok"));
@@ -635,15 +640,15 @@ async fn defect_18_so_is_every_answer_that_comes_before_the_body() {
 }
 
 #[tokio::test]
-async fn defect_18_a_client_that_waits_to_be_asked_is_not_asked_for_a_body_that_is_too_large() {
+async fn defect_18_a_client_that_expects_100_continue_gets_a_413_for_a_large_body() {
     let world = World::new().await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 8388608\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
-    let reading = stream.read_to_end(&mut said);
+    let mut response = Vec::new();
+    let reading = stream.read_to_end(&mut response);
     tokio::time::timeout(Duration::from_secs(60), reading).await.expect("it is closed").unwrap();
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.starts_with("HTTP/1.1 413") && !said.contains("100 Continue"), "{said}");
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.starts_with("HTTP/1.1 413") && !response.contains("100 Continue"), "{response}");
     world.stop().await;
 }

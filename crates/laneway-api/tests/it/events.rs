@@ -1,4 +1,4 @@
-//! The live stream: from now on, from a number on, with its gap, and its end.
+//! The event stream: live, from a number on, with its gaps, and its end.
 
 use futures_util::StreamExt;
 use laneway_core::{Failure, Role};
@@ -23,7 +23,7 @@ struct Frame {
 }
 
 impl Reading {
-    /// Begins to listen; returns when the stream stands.
+    /// Opens a stream; returns when it is established.
     async fn new(request: RequestBuilder) -> Reading {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
@@ -65,7 +65,7 @@ impl Reading {
 }
 
 #[tokio::test]
-async fn tells_what_happens_from_now_on() {
+async fn streams_live_events() {
     let world = World::new().await;
     world.submit(r#"{"kind":"before"}"#).await;
     let mut reading = Reading::new(world.request("GET", "/v1/events")).await;
@@ -76,7 +76,7 @@ async fn tells_what_happens_from_now_on() {
 }
 
 #[tokio::test]
-async fn goes_on_after_the_last_event_that_was_seen() {
+async fn continues_after_the_last_seen_event() {
     let world = World::new().await;
     for n in 0..40 {
         world.submit(&format!(r#"{{"kind":"k{n}"}}"#)).await;
@@ -102,14 +102,14 @@ async fn goes_on_after_the_last_event_that_was_seen() {
 }
 
 #[tokio::test]
-async fn tells_one_gap_for_what_is_gone() {
+async fn sends_one_gap_for_purged_events() {
     let world = World::with_config("[limits]\nevent_retention = \"1h\"").await;
     for _ in 0..3 {
         world.submit(r#"{"kind":"k"}"#).await;
     }
     let gone = world.scheduler.events().latest();
     world.clock.advance(laneway_core::Span::hours(3));
-    // Enough that the events of before leave the ring, and a sweep of what is too old has been made.
+    // Enough that the earlier events leave the ring and are purged.
     for _ in 0..18 {
         let jobs = vec![r#"{"kind":"k"}"#; 1_000].join(",");
         world.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{jobs}]}}"#)).await;
@@ -121,7 +121,7 @@ async fn tells_one_gap_for_what_is_gone() {
     assert_eq!((gap.kind.as_str(), &gap.data["after"]), ("gap", &1.into()));
     let next = reading.frame().await.unwrap();
     assert_eq!(next.id, gap.data["resumes_at"].as_u64());
-    assert_eq!(gap.id.map(|id| id + 1), next.id, "coming back after the gap's own number misses nothing");
+    assert_eq!(gap.id.map(|id| id + 1), next.id, "a reconnect after the gap's number misses no event");
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn ends_when_the_server_stops() {
 }
 
 #[tokio::test]
-async fn tells_a_gap_to_a_number_that_was_never_given() {
+async fn sends_a_gap_for_a_number_that_never_existed() {
     let world = World::new().await;
     world.submit(r#"{"kind":"k"}"#).await;
     let latest = world.scheduler.events().latest();
@@ -202,7 +202,7 @@ async fn tells_a_gap_to_a_number_that_was_never_given() {
 }
 
 #[tokio::test]
-async fn shows_the_audit_list_only_to_those_who_may_read_it() {
+async fn streams_audit_events_only_to_callers_with_permission() {
     let world = World::closed().await;
     let first = world.scheduler.events().latest();
     let mut readings = Vec::new();
@@ -276,7 +276,7 @@ async fn defect_10_one_viewer_cannot_take_all_streams() {
     for _ in 0..2 {
         theirs.push(Reading::new(world.request_as(&other, "GET", "/v1/events")).await);
     }
-    // The newest two gave way; their last words say why.
+    // The newest two were closed; their last comment says why.
     for reading in readings.drain(2..) {
         let mut reading = reading;
         assert!(reading.text().await.unwrap().contains("another caller has fewer"));

@@ -1,4 +1,4 @@
-//! What helps those who are new: suggestions for what they mistype, calls that wait, lists that say why, lanes that go.
+//! Help for new users: suggestions for typos, requests that wait, lists with reasons, removable lanes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::world::{World, answer};
 
-/// Far longer than any answer here takes; a test that waits for it has failed.
+/// Far longer than any response takes; a test that waits for it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn echo() -> Handlers {
@@ -22,13 +22,13 @@ fn lane_names(lanes: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn defect_19_a_submit_of_a_kind_that_nothing_serves_warns_and_suggests() {
+async fn defect_19_a_submit_of_an_unserved_kind_warns_and_suggests() {
     let world = World::new().await;
     world.run(echo()).await;
     let (status, job) = answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"ehco"}"#)).await;
     assert_eq!(status, 201, "it is admitted all the same");
     let expected =
-        json!([{"code": "unserved_kind", "message": "nothing serves kind ehco; did you mean echo?"}]);
+        json!([{"code": "unserved_kind", "message": "no handler serves kind ehco; did you mean echo?"}]);
     assert_eq!(job["warnings"], expected);
     let id = job["id"].as_str().unwrap();
     assert_eq!(world.ask("GET", &format!("/v1/jobs/{id}"), "").await.get("warnings"), None);
@@ -42,7 +42,7 @@ async fn defect_19_a_submit_of_a_kind_that_nothing_serves_warns_and_suggests() {
     let message = warnings[3][0]["message"].as_str().unwrap();
     assert_eq!(
         message,
-        "nothing serves kind screenshots; it waits until a handler, a target or a worker does"
+        "no handler serves kind screenshots; the job waits until a handler, a target or a worker does"
     );
 }
 
@@ -72,7 +72,7 @@ async fn defect_19_an_unknown_lane_is_a_422_with_the_nearest_one() {
 }
 
 #[tokio::test]
-async fn defect_19_a_call_waits_until_its_job_has_ended() {
+async fn defect_19_a_request_waits_until_its_job_has_ended() {
     let world = World::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let (held, opened) = (gate.clone(), Handlers::new());
@@ -104,7 +104,7 @@ async fn defect_19_a_call_waits_until_its_job_has_ended() {
 }
 
 #[tokio::test]
-async fn defect_19_calls_that_wait_are_answered_when_the_server_stops() {
+async fn defect_19_waiting_requests_get_a_response_when_the_server_stops() {
     let world = World::new().await;
     let id = world.submit(r#"{"kind":"nothing"}"#).await;
     let call = tokio::spawn(answer(world.request("GET", &format!("/v1/jobs/{id}?wait=60s"))));
@@ -124,7 +124,7 @@ async fn defect_19_calls_that_wait_are_answered_when_the_server_stops() {
 }
 
 #[tokio::test]
-async fn defect_19_a_call_that_waits_gives_nothing_to_a_token_that_was_revoked() {
+async fn defect_19_a_waiting_request_of_a_revoked_token_fails() {
     let world = World::closed().await;
     let viewer = world.token(Some("default"), Role::Viewer).await;
     let id = world.submit(r#"{"kind":"nothing"}"#).await;
@@ -154,7 +154,7 @@ async fn defect_19_a_list_says_why_its_jobs_wait() {
     let list = world.ask("GET", "/v1/jobs?explain=true", "").await;
     let expected = [
         Value::Null,
-        json!("It may not start before 2030-01-01T00:00:00.000Z"),
+        json!("The job may not start before 2030-01-01T00:00:00.000Z"),
         json!("Lane team is paused"),
     ];
     assert_eq!(reasons(&list), expected);
@@ -164,7 +164,7 @@ async fn defect_19_a_list_says_why_its_jobs_wait() {
 }
 
 #[tokio::test]
-async fn defect_19_lanes_that_calls_made_can_be_removed() {
+async fn defect_19_lanes_of_the_api_can_be_removed() {
     let world = World::with_config("[lanes.filed]").await;
     world.ask("PUT", "/v1/lanes/bulk", r#"{"running_max":3,"dispatch":"claim"}"#).await;
     let delete = |name: &str| answer(world.request("DELETE", &format!("/v1/lanes/{name}")));
@@ -230,7 +230,7 @@ async fn defect_19_lanes_of_dialects_are_shown_once_they_are_used() {
 }
 
 #[tokio::test]
-async fn defect_19_events_say_what_went_wrong() {
+async fn defect_19_events_have_the_error() {
     let world = World::new().await;
     let breaks =
         Handlers::new().on("break", |_| async { Err::<(), _>(Failure::permanent("no_luck", "it broke")) });
@@ -246,7 +246,7 @@ async fn defect_19_events_say_what_went_wrong() {
 }
 
 #[tokio::test]
-async fn defect_19_health_names_the_version_as_everything_else_does() {
+async fn defect_19_health_shows_the_version() {
     let health = World::new().await.ask("GET", "/health", "").await;
     assert_eq!((health["version"].is_string(), health.get("agent_version")), (true, None));
 }

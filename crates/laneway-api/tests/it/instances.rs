@@ -1,4 +1,4 @@
-//! Instances: put, shown without their tokens, moved, taken back; and there after a restart.
+//! Instances: set, shown without their tokens, moved, removed, and kept across a restart.
 
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::world::{World, answer, schema};
 
 async fn put(world: &World, id: &str, body: Value) -> (u16, Value) {
-    let (status, said) =
+    let (status, response) =
         answer(world.request("PUT", &format!("/v1/instances/{id}")).body(body.to_string())).await;
-    (status.as_u16(), said)
+    (status.as_u16(), response)
 }
 
 #[tokio::test]
-async fn puts_shows_and_takes_back() {
+async fn sets_shows_and_removes() {
     let world = World::new().await;
     expect![[r#"
         201 Created
@@ -41,35 +41,39 @@ async fn puts_shows_and_takes_back() {
 }
 
 #[tokio::test]
-async fn what_is_absent_stays_but_a_token_does_not_move() {
+async fn absent_fields_stay_but_a_token_does_not_move() {
     let world = World::new().await;
     put(&world, "desk", json!({"port": 9868, "token": "s3cret", "tabs": ["t1"]})).await;
-    let (status, said) = put(&world, "desk", json!({"tabs": ["t2"]})).await;
-    assert_eq!((status, &said["has_token"], &said["tabs"]), (200, &json!(true), &json!(["t2"])));
-    let (_, said) = put(&world, "desk", json!({"url": "http://127.0.0.1:9868"})).await;
-    assert_eq!(said["has_token"], true, "it is where it was");
-    let (_, said) = put(&world, "desk", json!({"url": "http://evil.example/"})).await;
+    let (status, response) = put(&world, "desk", json!({"tabs": ["t2"]})).await;
+    assert_eq!((status, &response["has_token"], &response["tabs"]), (200, &json!(true), &json!(["t2"])));
+    let (_, response) = put(&world, "desk", json!({"url": "http://127.0.0.1:9868"})).await;
+    assert_eq!(response["has_token"], true, "it is where it was");
+    let (_, response) = put(&world, "desk", json!({"url": "http://evil.example/"})).await;
     let expected = json!({"id": "desk", "url": "http://evil.example/", "has_token": false, "tabs": ["t2"]});
-    assert_eq!(said, expected, "another address does not get the old token");
+    assert_eq!(response, expected, "another address does not get the old token");
     put(&world, "desk", json!({"token": "new"})).await;
-    let (_, said) = put(&world, "desk", json!({"token": ""})).await;
-    assert_eq!(said["has_token"], false);
+    let (_, response) = put(&world, "desk", json!({"token": ""})).await;
+    assert_eq!(response["has_token"], false);
 }
 
 #[tokio::test]
-async fn a_call_over_the_files_instance_takes_nothing_from_it() {
+async fn a_change_of_an_instance_of_the_file_does_not_get_its_token() {
     let world =
         World::with_config("[instances.desk]\nurl = \"http://127.0.0.1:1\"\ntoken = \"s3cret\"\n").await;
-    let (_, said) = put(&world, "desk", json!({"url": "http://evil.example/"})).await;
-    assert_eq!(said["has_token"], false);
-    let (status, said) = answer(world.request("DELETE", "/v1/instances/desk")).await;
-    assert_eq!((status.as_u16(), &said["has_token"]), (200, &json!(true)), "the file's holds again");
+    let (_, response) = put(&world, "desk", json!({"url": "http://evil.example/"})).await;
+    assert_eq!(response["has_token"], false);
+    let (status, response) = answer(world.request("DELETE", "/v1/instances/desk")).await;
+    assert_eq!(
+        (status.as_u16(), &response["has_token"]),
+        (200, &json!(true)),
+        "the instance of the file is in effect again"
+    );
     let (status, problem) = answer(world.request("DELETE", "/v1/instances/desk")).await;
     assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("conflict")));
 }
 
 #[tokio::test]
-async fn rejects_instances_that_cannot_be() {
+async fn rejects_invalid_instances() {
     let world = World::new().await;
     for (body, code, field) in [
         (json!({}), "invalid_field", "instances.desk.url"),
@@ -96,7 +100,7 @@ async fn rejects_instances_that_cannot_be() {
 }
 
 #[tokio::test]
-async fn instances_of_calls_are_there_after_a_restart() {
+async fn instances_of_the_api_are_kept_across_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::in_dir(dir.path()).await;
     put(&world, "desk", json!({"port": 9868, "token": "s3cret"})).await;

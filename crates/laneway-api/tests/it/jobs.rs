@@ -1,4 +1,4 @@
-//! Looking at jobs, canceling them, trying them again.
+//! Jobs: shown, listed, canceled, retried.
 
 use std::collections::BTreeSet;
 
@@ -98,7 +98,7 @@ async fn shows_results_that_are_not_json() {
 }
 
 #[tokio::test]
-async fn shows_failures_and_tries_again() {
+async fn shows_failures_and_retries() {
     let world = World::new().await;
     world
         .run(Handlers::new().on("break", |_| async {
@@ -130,15 +130,15 @@ async fn shows_failures_and_tries_again() {
 }
 
 #[tokio::test]
-async fn cancels_and_says_what_cannot_be_canceled() {
+async fn cancels_and_rejects_a_second_cancel() {
     let world = World::new().await;
-    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved"}"#).await;
     expect![[r#"
         409 Conflict
         content-type: application/problem+json
         {
           "code": "not_ended",
-          "detail": "the job is queued; only ended jobs can be tried again, so wait or cancel it first",
+          "detail": "the job is queued; only ended jobs can be retried, so wait or cancel it first",
           "request_id": "<request>",
           "status": 409,
           "title": "The job has not ended",
@@ -153,7 +153,7 @@ async fn cancels_and_says_what_cannot_be_canceled() {
         content-type: application/problem+json
         {
           "code": "already_ended",
-          "detail": "the job has ended (canceled), so there is nothing to cancel",
+          "detail": "the job has ended (canceled) and cannot be canceled",
           "request_id": "<request>",
           "status": 409,
           "title": "The job has ended",
@@ -167,8 +167,8 @@ async fn cancels_and_says_what_cannot_be_canceled() {
 async fn explains_why_a_job_waits() {
     let world = World::new().await;
     world.ask("POST", "/v1/lanes/main/pause", "").await;
-    world.submit(r#"{"kind":"nobody","session":"s"}"#).await;
-    let id = world.submit(r#"{"kind":"nobody","session":"s"}"#).await;
+    world.submit(r#"{"kind":"unserved","session":"s"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved","session":"s"}"#).await;
     expect![[r#"
         200 OK
         content-type: application/json
@@ -178,7 +178,7 @@ async fn explains_why_a_job_waits() {
             {
               "ahead": 1,
               "code": "session_order",
-              "message": "1 earlier job(s) of session s go first, <id> next.",
+              "message": "1 earlier job(s) of session s start first, <id> next.",
               "name": "s"
             },
             {
@@ -188,13 +188,13 @@ async fn explains_why_a_job_waits() {
             },
             {
               "code": "no_executor",
-              "message": "Nobody offers to run kind nobody; start a worker or a handler for it.",
-              "name": "nobody"
+              "message": "No worker or handler runs the kind unserved; start one.",
+              "name": "unserved"
             }
           ],
           "id": "<id>",
           "state": "queued",
-          "summary": "1 earlier job(s) of session s go first, <id> next. 2 more thing(s) hold it back, too."
+          "summary": "1 earlier job(s) of session s start first, <id> next. 2 more gate(s) block it."
         }
     "#]]
     .assert_eq(&world.talk("GET", &format!("/v1/jobs/{id}/explain"), "").await);
@@ -261,7 +261,7 @@ async fn lists_with_filters_and_pages_in_sqlite() {
 }
 
 #[tokio::test]
-async fn a_cursor_fits_only_its_own_list() {
+async fn a_cursor_belongs_to_its_own_list() {
     let world = World::new().await;
     for _ in 0..3 {
         world.submit(r#"{"kind":"k"}"#).await;
@@ -298,7 +298,7 @@ async fn survives_a_restart_of_the_server() {
 #[tokio::test]
 async fn gives_the_latest_events_of_a_job() {
     let world = World::new().await;
-    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved"}"#).await;
     world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
     let kinds = async |query: &str| {
         let events = world.ask("GET", &format!("/v1/jobs/{id}/events{query}"), "").await;
@@ -319,7 +319,7 @@ async fn gives_the_latest_events_of_a_job() {
 async fn defect_19_a_retry_into_a_deleted_lane_is_rejected() {
     let world = World::new().await;
     world.ask("PUT", "/v1/lanes/nightly", "{}").await;
-    let id = world.submit(r#"{"kind":"nobody","lane":"nightly"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved","lane":"nightly"}"#).await;
     world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
     assert_eq!(answer(world.request("DELETE", "/v1/lanes/nightly")).await.0, 204);
     let retry = format!("/v1/jobs/{id}/retry");
@@ -327,16 +327,16 @@ async fn defect_19_a_retry_into_a_deleted_lane_is_rejected() {
     assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("unknown_lane")), "{problem}");
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains("nightly") && detail.contains("make the lane again"), "{detail}");
-    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "nothing was made");
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "no job was created");
     world.ask("PUT", "/v1/lanes/nightly", "{}").await;
     let (status, again) = answer(world.request("POST", &retry)).await;
     assert_eq!((status.as_u16(), &again["lane"]), (201, &json!("nightly")), "{again}");
 }
 
 #[tokio::test]
-async fn a_retry_takes_no_idempotency_key() {
+async fn a_retry_rejects_an_idempotency_key() {
     let world = World::new().await;
-    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved"}"#).await;
     world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
     let retry = format!("/v1/jobs/{id}/retry");
     let (status, problem) = answer(world.request("POST", &retry).header("idempotency-key", "i")).await;
@@ -344,6 +344,6 @@ async fn a_retry_takes_no_idempotency_key() {
         (status.as_u16(), &problem["code"], &problem["field"]),
         (400, &json!("invalid_field"), &json!("Idempotency-Key"))
     );
-    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "nothing was made");
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "no job was created");
     assert_eq!(answer(world.request("POST", &retry)).await.0, 201);
 }

@@ -1,4 +1,4 @@
-//! Lanes: listed, made, changed, paused.
+//! Lanes: listed, created, changed, paused.
 
 use expect_test::expect;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::world::{World, answer};
 
 #[tokio::test]
-async fn makes_changes_and_lists_lanes() {
+async fn creates_changes_and_lists_lanes() {
     let world = World::new().await;
     expect![[r#"
         201 Created
@@ -67,10 +67,10 @@ async fn pauses_and_resumes() {
         content-type: application/problem+json
         {
           "code": "not_found",
-          "detail": "there is no such lane; PUT makes one",
+          "detail": "the lane does not exist; create it with PUT",
           "request_id": "<request>",
           "status": 404,
-          "title": "There is no such thing",
+          "title": "It does not exist",
           "type": "urn:laneway:problem:not_found"
         }
     "#]]
@@ -78,7 +78,7 @@ async fn pauses_and_resumes() {
 }
 
 #[tokio::test]
-async fn rejects_lanes_that_cannot_be() {
+async fn rejects_invalid_lanes() {
     let world = World::new().await;
     for (path, body, code, field) in [
         ("/v1/lanes/bulk", r#"{"running_mx":3}"#, "unknown_field", "running_mx"),
@@ -88,22 +88,23 @@ async fn rejects_lanes_that_cannot_be() {
         ("/v1/lanes/b%20k", r#"{}"#, "invalid_field", "the name in the path"),
     ] {
         let (status, problem) = answer(world.request("PUT", path).body(body)).await;
-        let said = (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
-        assert_eq!(said, (400, code, field), "{body}: {problem}");
+        let response =
+            (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
+        assert_eq!(response, (400, code, field), "{body}: {problem}");
     }
     assert_eq!(
         world.ask("GET", "/v1/lanes", "").await["lanes"].as_array().unwrap().len(),
         4,
-        "nothing was made"
+        "no lane was created"
     );
 }
 
 #[tokio::test]
-async fn lanes_that_were_removed_take_no_orders() {
+async fn removed_lanes_cannot_be_changed() {
     let world = World::new().await;
     world.ask("PUT", "/v1/lanes/bulk", "{}").await;
     world.ask("PUT", "/v1/lanes/empty", "{}").await;
-    let id = world.submit(r#"{"kind":"nobody","lane":"bulk"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved","lane":"bulk"}"#).await;
     let names = async || {
         let lanes = world.ask("GET", "/v1/lanes", "").await;
         let names = lanes["lanes"].as_array().unwrap().iter().map(|lane| lane["name"].as_str().unwrap());
@@ -113,7 +114,7 @@ async fn lanes_that_were_removed_take_no_orders() {
     world.ask("PATCH", "/v1/config", r#"{"lanes":{"empty":null}}"#).await;
     assert_eq!(names().await, ["bulk", "cron", "main", "subagent", "team"]);
     let (status, _) = answer(world.request("PATCH", "/v1/config").body(r#"{"lanes":{"bulk":null}}"#)).await;
-    assert_eq!(status, 409, "it has a job still");
+    assert_eq!(status, 409, "it still has a job");
     world.ask("POST", &format!("/v1/jobs/{id}/cancel"), "").await;
     world.ask("PATCH", "/v1/config", r#"{"lanes":{"bulk":null}}"#).await;
     assert_eq!(names().await, ["cron", "main", "subagent", "team"]);

@@ -1,29 +1,29 @@
-//! Leases over HTTP: workers ask, are denied with a reason, run, report, and say how it went.
+//! Leases over HTTP: requested, denied with a reason, reported on, and released.
 
 use laneway_core::{Role, Span};
 use serde_json::{Value, json};
 
 use crate::world::{World, answer};
 
-/// A lane whose workers ask, on a machine that nobody measures.
+/// A lane of pull workers, on a machine without load readings.
 const CLAIMS: &str = "capacity.measured = false\nlanes.bulk.dispatch = \"claim\"\nlanes.bulk.lease = \"60s\"";
 
-async fn say(world: &World, path: &str, body: Value) -> (u16, Value) {
-    let (status, said) = answer(world.request("POST", path).body(body.to_string())).await;
-    (status.as_u16(), said)
+async fn post(world: &World, path: &str, body: Value) -> (u16, Value) {
+    let (status, response) = answer(world.request("POST", path).body(body.to_string())).await;
+    (status.as_u16(), response)
 }
 
 async fn lease(world: &World, body: Value) -> Value {
-    let (status, answer) = say(world, "/v1/leases", body).await;
+    let (status, answer) = post(world, "/v1/leases", body).await;
     assert_eq!(status, 200, "{answer}");
     answer
 }
 
 #[tokio::test]
-async fn a_worker_asks_runs_and_gives_back() {
+async fn a_worker_requests_runs_and_releases() {
     let world = World::with_config(CLAIMS).await;
     let denied = lease(&world, json!({"worker": "w1", "lane": "bulk"})).await;
-    let nothing = json!({"granted": false, "reason": "nothing_eligible", "message": "Nothing that suits waits.",
+    let nothing = json!({"granted": false, "reason": "nothing_eligible", "message": "No waiting job matches the request.",
         "retry_after": "1s500ms", "retry_after_ms": 1500});
     assert_eq!(denied, nothing);
     let id = world
@@ -43,27 +43,27 @@ async fn a_worker_asks_runs_and_gives_back() {
     assert_eq!((&job["cost"], &job["quiet"]), (&json!(40), &json!("quiet")));
 
     world.clock.advance(Span::secs(50));
-    let (status, alive) = say(&world, &format!("{path}/heartbeat"), json!({"worker": "w1"})).await;
+    let (status, alive) = post(&world, &format!("{path}/heartbeat"), json!({"worker": "w1"})).await;
     assert_eq!(
         (status, &alive),
         (200, &json!({"expires_at": "2023-11-14T22:15:10.000Z", "ttl_ms": 60000, "stop": false}))
     );
-    let (status, problem) = say(&world, &format!("{path}/heartbeat"), json!({"worker": "w2"})).await;
+    let (status, problem) = post(&world, &format!("{path}/heartbeat"), json!({"worker": "w2"})).await;
     assert_eq!((status, &problem["code"]), (403, &json!("forbidden")));
     let report = json!({"worker": "w1", "progress": 0.5, "message": "half way"});
-    assert_eq!(say(&world, &format!("{path}/report"), report).await.0, 204);
+    assert_eq!(post(&world, &format!("{path}/report"), report).await.0, 204);
     let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
     assert_eq!(job["progress"]["fraction"], 0.5);
 
     let release = json!({"worker": "w1", "outcome": "succeeded", "result": {"files": 3}});
-    assert_eq!(say(&world, &format!("{path}/release"), release.clone()).await.0, 204);
-    assert_eq!(say(&world, &format!("{path}/release"), release).await.0, 404, "it ended before");
+    assert_eq!(post(&world, &format!("{path}/release"), release.clone()).await.0, 204);
+    assert_eq!(post(&world, &format!("{path}/release"), release).await.0, 404, "it has ended already");
     let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
     assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!({"files": 3})));
 }
 
 #[tokio::test]
-async fn capacity_tells_who_holds_how_much() {
+async fn capacity_shows_the_units_of_each_agent() {
     let world = World::with_config(CLAIMS).await;
     let idle = world.ask("GET", "/v1/capacity", "").await;
     assert_eq!(
@@ -75,7 +75,7 @@ async fn capacity_tells_who_holds_how_much() {
     assert_eq!(lease(&world, new.clone()).await["granted"], true);
     let denied = lease(&world, new).await;
     assert_eq!((&denied["reason"], &denied["retry_after"]), (&json!("needs_more"), &json!("2s")));
-    assert_eq!(denied["message"], "It needs 60 units, and 30 are free.");
+    assert_eq!(denied["message"], "The job needs 60 units, and 30 are free.");
     let held = world.ask("GET", "/v1/capacity", "").await;
     assert_eq!((&held["used"], &held["free"], &held["leases"]), (&json!(60), &json!(30), &json!(1)));
     assert_eq!(held["agents"], json!([{"tenant": "default", "agent": "a", "units": 60}]));
@@ -86,26 +86,26 @@ async fn capacity_tells_who_holds_how_much() {
 }
 
 #[tokio::test]
-async fn a_revoked_lease_fails_its_job_and_stops_its_run() {
+async fn a_revoked_lease_fails_its_job_and_stops_its_attempt() {
     let world = World::with_config(CLAIMS).await;
     let new = json!({"worker": "w1", "new": {"kind": "x", "lane": "bulk", "cost": 60}});
     let given = lease(&world, new).await;
     let (id, job) = (given["lease"]["id"].as_str().unwrap(), given["lease"]["job"].as_str().unwrap());
     let path = format!("/v1/leases/{id}");
-    assert_eq!(say(&world, &format!("{path}/revoke"), json!({"reason": "enough"})).await.0, 204);
-    assert_eq!(say(&world, &format!("{path}/revoke"), json!({})).await.0, 404);
+    assert_eq!(post(&world, &format!("{path}/revoke"), json!({"reason": "enough"})).await.0, 204);
+    assert_eq!(post(&world, &format!("{path}/revoke"), json!({})).await.0, 404);
     let shown = world.ask("GET", &format!("/v1/jobs/{job}"), "").await;
     assert_eq!((&shown["state"], &shown["reason"]), (&json!("failed"), &json!("revoked")));
     assert_eq!(shown["error"]["message"], "enough");
-    let (_, alive) = say(&world, &format!("{path}/heartbeat"), json!({"worker": "w1"})).await;
+    let (_, alive) = post(&world, &format!("{path}/heartbeat"), json!({"worker": "w1"})).await;
     assert_eq!(alive["stop"], true);
-    assert_eq!(world.ask("GET", "/v1/capacity", "").await["used"], 60, "its run has not ended yet");
-    say(&world, &format!("{path}/release"), json!({"worker": "w1", "outcome": "canceled"})).await;
+    assert_eq!(world.ask("GET", "/v1/capacity", "").await["used"], 60, "its attempt has not ended yet");
+    post(&world, &format!("{path}/release"), json!({"worker": "w1", "outcome": "canceled"})).await;
     assert_eq!(world.ask("GET", "/v1/capacity", "").await["used"], 0);
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_told_with_its_field() {
+async fn invalid_requests_name_their_field() {
     let world = World::with_config(CLAIMS).await;
     for (path, body, status, code, field) in [
         ("/v1/leases", json!({"worker": "w1"}), 400, "invalid_field", Some("lane")),
@@ -146,10 +146,10 @@ async fn what_cannot_be_is_told_with_its_field() {
             Some("progress"),
         ),
     ] {
-        let (said, problem) = say(&world, path, body.clone()).await;
-        let field_said = problem["field"].as_str();
+        let (response, problem) = post(&world, path, body.clone()).await;
+        let found = problem["field"].as_str();
         assert_eq!(
-            (said, problem["code"].as_str().unwrap(), field_said),
+            (response, problem["code"].as_str().unwrap(), found),
             (status, code, field),
             "{body}: {problem}"
         );

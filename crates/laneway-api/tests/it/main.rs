@@ -1,4 +1,4 @@
-//! The API from outside: a real server on a free port, a real client, the dialogues they have.
+//! The API from outside: a real server on a free port, a real client, and their dialogues.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! The OpenAPI document as clients see it: its text, its vocabularies, and that what it allows is taken.
+//! The OpenAPI document: its text, its vocabularies, and that the server accepts what it allows.
 
 mod generate;
 
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use crate::world::{World, answer};
 use generate::Generator;
 
-/// Texts of requests that may be anything.
+/// Strings of requests without constraints.
 const FREE_IN_REQUESTS: [&str; 4] =
     ["InstanceRequest.token", "LeaseError.message", "LeaseReport.message", "LeaseRevoke.reason"];
 
-/// Fields of answers that may be anything: what people and programs wrote, and names, which were checked when they were
-/// given, by this API or by a dialect with rules of its own. Everything else must say what it may be.
+/// Strings of responses without constraints: prose of people and programs, and names, which this API or a dialect checked
+/// on input. All others must have a constraint.
 const FREE_IN_ANSWERS: [&str; 54] = [
     "action",
     "actor",
@@ -73,7 +73,7 @@ const FREE_IN_ANSWERS: [&str; 54] = [
     "zone",
 ];
 
-/// Fields of answers that share a name with a free one and have a vocabulary or a form all the same.
+/// Fields of responses that share a name with a free one and nevertheless have a vocabulary or a format.
 const NOT_FREE: [&str; 10] = [
     "AuditEntry.action",
     "Event.type",
@@ -87,8 +87,8 @@ const NOT_FREE: [&str; 10] = [
     "Warning.code",
 ];
 
-/// Codes of problems that say something about the server or the time, and nothing about the shape of the request.
-const NOT_ABOUT_SHAPE: [&str; 8] = [
+/// Error codes about the state of the server or the time, not about the form of the request.
+const NOT_ABOUT_FORM: [&str; 8] = [
     "already_exists",
     "deadline_past",
     "idempotency_mismatch",
@@ -107,7 +107,7 @@ async fn describes_the_api() {
 }
 
 #[tokio::test]
-async fn defect_19_every_text_has_a_vocabulary_a_format_or_a_bound_or_is_free() {
+async fn defect_19_every_string_has_a_vocabulary_a_format_or_a_bound_or_is_free() {
     let world = World::new().await;
     let served = world.ask("GET", "/openapi.json", "").await;
     let mut open = BTreeSet::new();
@@ -129,13 +129,13 @@ async fn defect_19_every_text_has_a_vocabulary_a_format_or_a_bound_or_is_free() 
         }
     };
     let bare: Vec<&String> = open.iter().filter(|name| !is_free(name)).collect();
-    assert!(bare.is_empty(), "say in openapi/fields.rs what these may be: {bare:#?}");
+    assert!(bare.is_empty(), "add constraints for these to openapi/fields.rs: {bare:#?}");
     let is_open = |field: &&str| open.iter().any(|name| name.contains(&format!(".{field}")));
     let gone: Vec<&&str> = FREE_IN_ANSWERS.iter().filter(|field| !is_open(field)).collect();
-    assert!(gone.is_empty(), "no answer has these any more: {gone:?}");
+    assert!(gone.is_empty(), "no response has these any more: {gone:?}");
 }
 
-/// Every schema that a request can hold.
+/// Every schema in a request.
 fn in_requests(document: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let operations = document["paths"].as_object().unwrap().values();
@@ -155,15 +155,15 @@ fn in_requests(document: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Adds the names of texts that say nothing of what they may be.
+/// Adds the names of strings without constraints.
 fn find_open(name: &str, schema: &Value, open: &mut BTreeSet<String>) {
     let kinds = match &schema["type"] {
         Value::String(kind) => vec![kind.as_str()],
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    let says = ["enum", "format", "pattern", "maxLength"].iter().any(|key| schema.get(key).is_some());
-    if kinds.contains(&"string") && !says {
+    let constrained = ["enum", "format", "pattern", "maxLength"].iter().any(|key| schema.get(key).is_some());
+    if kinds.contains(&"string") && !constrained {
         open.insert(name.to_owned());
     }
     if kinds.contains(&"array") {
@@ -178,7 +178,7 @@ fn find_open(name: &str, schema: &Value, open: &mut BTreeSet<String>) {
 }
 
 #[tokio::test]
-async fn defect_19_what_the_schema_allows_is_not_rejected_for_its_shape() {
+async fn defect_19_requests_that_match_the_schema_are_not_rejected_for_their_form() {
     let world = World::new().await;
     let document = world.ask("GET", "/openapi.json", "").await;
     let made =
@@ -206,7 +206,7 @@ async fn defect_19_what_the_schema_allows_is_not_rejected_for_its_shape() {
             tried.extend(request.as_object().unwrap().keys().cloned());
             let (status, body) = answer(world.request(method, path).body(request.to_string())).await;
             let code = body["code"].as_str().unwrap_or_default();
-            if !status.is_success() && !NOT_ABOUT_SHAPE.contains(&code) {
+            if !status.is_success() && !NOT_ABOUT_FORM.contains(&code) {
                 rejected.push(format!("seed {seed}: {status} {}\nto {request}", body["detail"]));
             }
         }
@@ -223,7 +223,7 @@ async fn defect_19_what_the_schema_allows_is_not_rejected_for_its_shape() {
 }
 
 #[tokio::test]
-async fn defect_19_what_the_server_rejects_is_visible_from_the_schema() {
+async fn defect_19_the_schema_rejects_what_the_server_rejects() {
     let world = World::new().await;
     let document = world.ask("GET", "/openapi.json", "").await;
     let validator = validator(&document, "JobRequest");
@@ -346,14 +346,14 @@ async fn defect_19_bounds_of_bodies_are_in_the_schema() {
         let ask = async |body: &Value| answer(world.request(method, path).body(body.to_string())).await;
         let (status, problem) = ask(&right).await;
         let code = problem["code"].as_str().unwrap_or_default();
-        assert!(status.is_success() || NOT_ABOUT_SHAPE.contains(&code), "{right}: {status} {problem}");
+        assert!(status.is_success() || NOT_ABOUT_FORM.contains(&code), "{right}: {status} {problem}");
         assert!(validator.is_valid(&right), "the schema does not allow {right}");
         let (status, problem) = ask(&wrong).await;
         assert!([400, 422].contains(&status.as_u16()), "{wrong}: {status} {problem}");
         assert!(!validator.is_valid(&wrong), "the schema allows {wrong}");
     }
     let lanes = |count: usize| json!({"lanes": vec!["main"; count]});
-    // The first token closes an open server, so these two are compared with the schema only.
+    // The first token closes an open server, so these two are checked against the schema only.
     let tokens = validator(&document, "TokenRequest");
     assert!(tokens.is_valid(&token("366d")) && !tokens.is_valid(&token("367d")));
     let rebind = validator(&document, "RebindRequest");
@@ -365,11 +365,11 @@ fn merged(mut base: Value, more: Value) -> Value {
     base
 }
 
-/// Parameters that may be anything: cursors are made by the server, the rest is looked up.
+/// Parameters without constraints: cursors of the server, and names that are looked up.
 const FREE_PARAMETERS: [&str; 2] = ["cursor", "Last-Event-ID"];
 
 #[tokio::test]
-async fn defect_19_every_parameter_says_what_it_may_be() {
+async fn defect_19_every_parameter_has_a_constraint() {
     let world = World::new().await;
     let document = world.ask("GET", "/openapi.json", "").await;
     let (mut bare, mut seen) = (BTreeSet::new(), 0);
@@ -387,14 +387,14 @@ async fn defect_19_every_parameter_says_what_it_may_be() {
         }
     }
     assert!(seen > 100, "{seen}");
-    assert!(bare.is_empty(), "say in openapi/fields.rs what these may be: {bare:#?}");
+    assert!(bare.is_empty(), "add constraints for these to openapi/fields.rs: {bare:#?}");
 }
 
 #[tokio::test]
 async fn defect_19_bounds_of_parameters_are_in_the_schema() {
     let world = World::new().await;
     let document = world.ask("GET", "/openapi.json", "").await;
-    let id = world.submit(r#"{"kind":"nobody"}"#).await;
+    let id = world.submit(r#"{"kind":"unserved"}"#).await;
     for (path, parameter, right, wrong) in [
         ("/v1/jobs/{id}", "wait", "0s", "61s"),
         ("/v1/jobs/{id}", "wait", "0ms", "60001ms"),

@@ -1,4 +1,4 @@
-//! Runs over HTTP: submitted in one call, rolled up, canceled as one, and the wall between tenants.
+//! Runs over HTTP: submitted in one request, rolled up, canceled as one, and isolated between tenants.
 
 use expect_test::expect;
 use laneway_core::{Failure, Role};
@@ -15,7 +15,7 @@ const DIAMOND: &str = r#"{"name":"report","client":"desk","tags":["red"],"nodes"
     {"node":"join","depends_on":["left","right"],"job":{"kind":"echo","priority":"high"},
      "bindings":[{"from":"left","source":"/results/row","target":"/parameters/row"}]}]}"#;
 
-/// Gives back what it gets, or fails.
+/// Registers `echo`, which returns its payload, and `fail`.
 async fn with_echo(world: &World) {
     let echo = |job: JobContext| async move { Ok::<_, Failure>(job.payload().clone()) };
     let fail = |_: JobContext| async { Err::<(), _>(Failure::permanent("broken", "it cannot work")) };
@@ -64,13 +64,13 @@ async fn a_diamond_runs_and_shows_results_of_all_its_nodes() {
 }
 
 #[tokio::test]
-async fn a_waiting_node_says_what_it_waits_for() {
+async fn a_waiting_node_names_the_nodes_it_waits_for() {
     let world = World::new().await;
     let run = world.ask("POST", "/v1/runs", DIAMOND).await;
     let id = run["nodes"][3]["job"]["id"].as_str().unwrap();
     let why = world.ask("GET", &format!("/v1/jobs/{id}/explain"), "").await;
     assert_eq!(why["blocked_by"][0]["code"], "upstream");
-    assert_eq!(why["blocked_by"][0]["message"], "It waits for nodes left, right of its run.");
+    assert_eq!(why["blocked_by"][0]["message"], "The job waits for nodes left, right of its run.");
     assert_eq!(why["blocked_by"][0]["ahead"], 2);
 }
 
@@ -157,7 +157,7 @@ async fn runs_are_listed_newest_first_page_by_page() {
 #[tokio::test]
 async fn wrong_runs_are_rejected_with_the_node_and_the_remedy() {
     let world = World::with_config("[runs]\nnodes_max = 3\n[limits]\nqueued_max = 2").await;
-    let mut told = String::new();
+    let mut errors = String::new();
     for nodes in [
         r#"[{"node":"a","job":{"kind":"k"},"depends_on":["b"]},{"node":"b","job":{"kind":"k"},"depends_on":["a"]}]"#,
         r#"[{"node":"a","job":{"kind":"k"},"depends_on":["x"]}]"#,
@@ -175,7 +175,7 @@ async fn wrong_runs_are_rejected_with_the_node_and_the_remedy() {
     ] {
         let body = format!(r#"{{"nodes":{nodes}}}"#);
         let (status, problem) = answer(world.request("POST", "/v1/runs").body(body)).await;
-        told += &format!(
+        errors += &format!(
             "{} {}: {}\n",
             status.as_u16(),
             problem["code"].as_str().unwrap(),
@@ -184,7 +184,7 @@ async fn wrong_runs_are_rejected_with_the_node_and_the_remedy() {
     }
     let (status, problem) =
         answer(world.request("POST", "/v1/runs").body(r#"{"failure":"ignore","nodes":[]}"#)).await;
-    told += &format!("{} {}\n", status.as_u16(), problem["detail"].as_str().unwrap());
+    errors += &format!("{} {}\n", status.as_u16(), problem["detail"].as_str().unwrap());
     expect![[r#"
         422 invalid: node "a": depends_on leads back to itself (a -> b -> a); take one of these dependencies away
         422 invalid: node "a": depends_on names "x", which the run does not have; add that node or take the name away
@@ -192,7 +192,7 @@ async fn wrong_runs_are_rejected_with_the_node_and_the_remedy() {
         422 invalid: node "a": session: nodes of a run have none; order them with depends_on or keys
         422 invalid: node "a": bindings: it does not depend on "b"; add that to its depends_on
         422 invalid: node "b": bindings: "/state" is no source; give a pointer that begins with /results or /parameters and has at most 512 bytes
-        400 invalid_field: timeout must be a length of time with units, such as 30s, 5m, 1h30m or 500ms
+        400 invalid_field: timeout must be a duration with units, such as 30s, 5m, 1h30m or 500ms
         400 invalid_field: node may hold only the letters A-Z and a-z, digits, and . _ : -
         400 invalid_field: nodes[0].job.kind: missing field `kind`
         400 unknown_field: nodes[0].needs: unknown field `needs`, expected one of `node`, `job`, `depends_on`, `bindings`, `middleware`, `group`, `within`
@@ -200,13 +200,13 @@ async fn wrong_runs_are_rejected_with_the_node_and_the_remedy() {
         429 queue_full: node "c": the queue is full (server: limits.queued_max): 2 of 2 jobs wait; submit again later
         422 invalid: nodes: the run has 4, at most 3 are allowed (runs.nodes_max); split it
         400 failure must be stop or continue
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&errors);
     assert_eq!(world.ask("GET", "/v1/runs", "").await["runs"], json!([]));
     assert_eq!(world.ask("GET", "/v1/jobs", "").await["jobs"], json!([]), "nothing is half done");
 }
 
 #[tokio::test]
-async fn another_tenants_run_looks_like_one_that_is_not_there() {
+async fn runs_of_another_tenant_do_not_exist() {
     let world = World::closed().await;
     let (acme, other) =
         (world.token(Some("acme"), Role::Submitter).await, world.token(Some("other"), Role::Submitter).await);
@@ -225,20 +225,20 @@ async fn another_tenants_run_looks_like_one_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn t16_the_stream_tells_of_a_run_when_its_state_changes() {
+async fn t16_the_stream_has_an_event_for_each_state_of_a_run() {
     let world = World::new().await;
     with_echo(&world).await;
     let run = world.ask("POST", "/v1/runs", DIAMOND).await;
     ended(&world, &run).await;
     let filter = laneway_runtime::store::EventFilter::default();
     let events = world.scheduler.read(move |reader| reader.events_after(&filter, 0, 1_000)).await.unwrap();
-    let told: Vec<&str> = events
+    let kinds: Vec<&str> = events
         .items
         .iter()
         .map(|event| event.kind.as_str())
         .filter(|word| word.starts_with("run."))
         .collect();
-    assert_eq!(told, ["run.submitted", "run.started", "run.succeeded"]);
+    assert_eq!(kinds, ["run.submitted", "run.started", "run.succeeded"]);
 }
 
 #[tokio::test]
@@ -265,9 +265,9 @@ async fn nodes_of_a_chain_show_it_and_wait_for_a_call() {
     assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("invalid")));
 }
 
-/// A group runs nothing: its nodes wait for what it waits for, and what depends on it waits for them.
+/// A group runs nothing: its nodes depend on the same nodes as the group, and dependents of the group wait for its nodes.
 #[tokio::test]
-async fn defect_15_groups_are_taken_shown_and_end_with_their_nodes() {
+async fn defect_15_groups_are_accepted_shown_and_end_with_their_nodes() {
     let world = World::new().await;
     let grouped = r#"{"nodes":[
         {"node":"fetch","job":{"kind":"echo"}},

@@ -1,4 +1,4 @@
-//! Schedules over HTTP: made, changed, run, logged, tried out, and rejected.
+//! Schedules over HTTP: created, changed, fired, logged, previewed, and rejected.
 
 use expect_test::expect;
 use laneway_core::{Failure, Role, Span};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, answer, without_ids};
 
-/// Makes a schedule and gives its id.
+/// Creates a schedule and returns its id.
 async fn create(world: &World, body: &Value) -> String {
     let schedule = world.ask("POST", "/v1/schedules", &body.to_string()).await;
     schedule["id"].as_str().unwrap().to_owned()
@@ -17,7 +17,7 @@ fn every(name: &str, every: &str) -> Value {
     json!({"name": name, "every": every, "job": {"kind": "report"}})
 }
 
-/// Runs `report`, which gives its payload back, and `break`, which fails for good.
+/// Registers `report`, which returns its payload, and `break`, which fails permanently.
 async fn with_reports(world: &World) {
     let report = |job: laneway_runtime::JobContext| async move {
         Ok::<_, Failure>(serde_json::from_slice::<Value>(job.payload()).unwrap())
@@ -28,7 +28,7 @@ async fn with_reports(world: &World) {
     world.run(Handlers::new().on("report", report).on("break", breaks)).await;
 }
 
-/// Lets time pass, and waits until the run log of a schedule has `total` entries.
+/// Lets time pass until the firing log of a schedule has `total` entries.
 async fn until_logged(world: &World, id: &str, total: u64) -> Value {
     loop {
         let runs = world.ask("GET", &format!("/v1/schedules/{id}/firings"), "").await;
@@ -40,7 +40,7 @@ async fn until_logged(world: &World, id: &str, total: u64) -> Value {
 }
 
 #[tokio::test]
-async fn makes_and_shows_a_schedule() {
+async fn creates_and_shows_a_schedule() {
     let world = World::new().await;
     let body = r#"{"name":"daily report","cron":"0 9 * * 1-5","zone":"Europe/Berlin","job":{"kind":"report",
         "payload":{"big":12345678901234567890123, "x":1},"session":{"key":"chat/7","cap":3},"priority":"high",
@@ -112,7 +112,7 @@ async fn makes_and_shows_a_schedule() {
 }
 
 #[tokio::test]
-async fn a_slot_makes_a_job_and_its_end_is_logged() {
+async fn a_slot_creates_a_job_and_its_end_is_logged() {
     let world = World::new().await;
     with_reports(&world).await;
     let body = json!({"name": "poll", "every": "30m", "job": {"kind": "report", "payload": {"n": 1}, "agent": "ann"}});
@@ -139,7 +139,7 @@ async fn a_slot_makes_a_job_and_its_end_is_logged() {
 }
 
 #[tokio::test]
-async fn the_run_log_has_pages_and_a_total() {
+async fn the_firing_log_has_pages_and_a_total() {
     let world = World::new().await;
     with_reports(&world).await;
     let id = create(&world, &every("poll", "1m")).await;
@@ -167,7 +167,7 @@ async fn the_run_log_has_pages_and_a_total() {
 }
 
 #[tokio::test]
-async fn patches_merge_all_or_nothing() {
+async fn patches_are_applied_completely_or_not_at_all() {
     let world = World::new().await;
     let body = r#"{"name":"a","cron":"0 9 * * *","zone":"Europe/Berlin","job":{"kind":"report","payload":{"k":1, "l":2},
         "timeout":"1m","session":{"key":"s","cap":3}},"overlap":"allow","jitter":"5s"}"#;
@@ -178,7 +178,7 @@ async fn patches_merge_all_or_nothing() {
         patch(json!({"job": {"timeout": "5m", "session": {"cap": null, "mode": "interrupt"}}})).await;
     assert_eq!(changed["job"]["timeout"], "5m");
     assert_eq!(changed["job"]["session"], json!({"key": "s", "mode": "interrupt"}));
-    assert_eq!(changed["job"]["payload"], json!({"k": 1, "l": 2}), "what is not named stays");
+    assert_eq!(changed["job"]["payload"], json!({"k": 1, "l": 2}), "absent fields stay");
     assert_eq!((&changed["overlap"], &changed["zone"]), (&json!("allow"), &json!("Europe/Berlin")));
 
     let changed = patch(json!({"job": {"payload": {"k": 3}, "session": null, "timeout": null}})).await;
@@ -230,12 +230,12 @@ async fn patches_merge_all_or_nothing() {
     assert_eq!(
         world.ask("GET", &format!("/v1/schedules/{id}"), "").await,
         before,
-        "nothing of a bad patch holds"
+        "a bad patch changes nothing"
     );
 }
 
 #[tokio::test]
-async fn patches_that_come_together_all_hold() {
+async fn concurrent_patches_are_all_applied() {
     let world = std::sync::Arc::new(World::new().await);
     let id = create(&world, &every("a", "1h")).await;
     let keys = ["timeout", "queue_timeout"];
@@ -275,7 +275,7 @@ async fn pauses_resumes_and_lists() {
 }
 
 #[tokio::test]
-async fn runs_by_hand() {
+async fn fires_manually() {
     let world = World::new().await;
     with_reports(&world).await;
     let id = create(&world, &every("a", "1h")).await;
@@ -290,9 +290,9 @@ async fn runs_by_hand() {
     assert_eq!(
         world.ask("GET", &format!("/v1/schedules/{id}"), "").await["next_at"],
         "2023-11-14T23:13:20.000Z",
-        "its slots stay where they are"
+        "its slots do not change"
     );
-    let waits = create(&world, &json!({"name": "w", "every": "1h", "job": {"kind": "nobody"}})).await;
+    let waits = create(&world, &json!({"name": "w", "every": "1h", "job": {"kind": "unserved"}})).await;
     let again = async || world.ask("POST", &format!("/v1/schedules/{waits}/fire"), "").await;
     assert_eq!(again().await["fired"], true);
     assert_eq!(again().await, json!({"fired": false, "reason": "already_queued"}));
@@ -301,7 +301,7 @@ async fn runs_by_hand() {
 }
 
 #[tokio::test]
-async fn a_one_shot_goes_and_its_log_stays() {
+async fn a_one_shot_is_deleted_and_its_log_stays() {
     let world = World::new().await;
     with_reports(&world).await;
     let body = json!({"name": "once", "at": "2023-11-14T22:14:20Z", "job": {"kind": "report"}});
@@ -310,7 +310,7 @@ async fn a_one_shot_goes_and_its_log_stays() {
     let runs = until_logged(&world, &id, 1).await;
     assert_eq!((&runs["total"], &runs["firings"][0]["status"]), (&json!(1), &json!("ok")));
     let (status, _) = answer(world.request("GET", &format!("/v1/schedules/{id}"))).await;
-    assert_eq!(status, 404, "it is deleted after its run");
+    assert_eq!(status, 404, "it is deleted after its firing");
     let other = create(&world, &every("a", "1h")).await;
     let deleted = world.ask("DELETE", &format!("/v1/schedules/{other}"), "").await;
     assert_eq!(deleted["name"], "a");
@@ -323,7 +323,7 @@ async fn a_one_shot_goes_and_its_log_stays() {
 }
 
 #[tokio::test]
-async fn previews_runs_without_storing_anything() {
+async fn previews_firings_without_storing_anything() {
     let world = World::new().await;
     let body = r#"{"cron":"30 2 * * *","zone":"Europe/Berlin","from":"2027-03-27T12:00:00Z","count":3}"#;
     expect![[r#"
@@ -375,7 +375,7 @@ async fn previews_runs_without_storing_anything() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_rejected_with_its_field_and_nothing_is_stored() {
+async fn invalid_schedules_are_rejected_with_their_field_and_nothing_is_stored() {
     let world = World::new().await;
     let long = "x".repeat(129);
     let big = "x".repeat(70_000);
@@ -449,7 +449,7 @@ async fn what_cannot_be_is_rejected_with_its_field_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn schedules_of_others_are_as_absent_as_schedules_that_never_were() {
+async fn schedules_of_other_tenants_do_not_exist() {
     let world = World::closed().await;
     with_reports(&world).await;
     let owner = world.token(Some("acme"), Role::Submitter).await;
@@ -490,7 +490,7 @@ async fn schedules_of_others_are_as_absent_as_schedules_that_never_were() {
         assert!(!seen.to_string().contains("secret"), "{path}: {seen}");
     }
     let (status, _) = answer(world.request_as(&nosy, "POST", "/v1/schedules").body(body)).await;
-    assert_eq!(status, 201, "names of two tenants do not meet");
+    assert_eq!(status, 201, "two tenants may use the same name");
     let (_, still) = answer(world.request_as(&owner, "GET", &format!("/v1/schedules/{id}"))).await;
     assert_eq!((&still["enabled"], &still["name"]), (&json!(true), &json!("secret")));
 }

@@ -1,4 +1,4 @@
-//! What the server says about itself.
+//! The state of the server.
 
 use expect_test::expect;
 use laneway_core::Role;
@@ -6,7 +6,7 @@ use laneway_core::Role;
 use crate::world::{World, answer};
 
 #[tokio::test]
-async fn says_where_things_are_and_how_it_is() {
+async fn shows_its_paths_and_its_health() {
     let world = World::new().await;
     expect![[r#"
         200 OK
@@ -67,7 +67,7 @@ async fn shows_metrics() {
 }
 
 #[tokio::test]
-async fn every_answer_has_an_id_of_its_own() {
+async fn every_response_has_its_own_id() {
     let world = World::new().await;
     let mut ids = std::collections::BTreeSet::new();
     for path in ["/", "/livez", "/v1/jobs", "/nowhere", "/v1/jobs/x", "/openapi.json"] {
@@ -78,28 +78,31 @@ async fn every_answer_has_an_id_of_its_own() {
 }
 
 #[tokio::test]
-async fn finishes_open_calls_when_it_stops() {
+async fn finishes_open_requests_when_it_stops() {
     let world = World::new().await;
     let call = world.request("POST", "/v1/jobs").body(r#"{"kind":"k"}"#).send();
     let (response, ()) = tokio::join!(call, async { tokio::task::yield_now().await });
     assert_eq!(response.unwrap().status(), 201);
     let (address, client) = (world.address, world.client.clone());
     world.stop().await;
-    assert!(client.get(format!("http://{address}/livez")).send().await.is_err(), "nobody listens any more");
+    assert!(
+        client.get(format!("http://{address}/livez")).send().await.is_err(),
+        "the server does not listen any more"
+    );
 }
 
 #[tokio::test]
-async fn says_how_full_it_is_to_server_wide_callers_only() {
+async fn shows_its_load_to_server_wide_callers_only() {
     let world = World::closed().await;
-    let figures = async |request: reqwest::RequestBuilder| {
+    let shows_load = async |request: reqwest::RequestBuilder| {
         let (status, health) = answer(request).await;
         assert_eq!((status.as_u16(), &health["status"]), (200, &"ok".into()));
         health.get("queue").is_some()
     };
-    assert!(figures(world.request("GET", "/health")).await);
+    assert!(shows_load(world.request("GET", "/health")).await);
     let bare = world.client.get(format!("http://{}/health", world.address));
-    assert!(!figures(bare).await, "without a token");
-    assert!(!figures(world.request_as("lw_0_0", "GET", "/health")).await, "with a bad token");
+    assert!(!shows_load(bare).await, "without a token");
+    assert!(!shows_load(world.request_as("lw_0_0", "GET", "/health")).await, "with a bad token");
     for (tenant, role, sees) in [
         (Some("acme"), Role::Admin, false),
         (Some("acme"), Role::Viewer, false),
@@ -107,12 +110,12 @@ async fn says_how_full_it_is_to_server_wide_callers_only() {
         (None, Role::Worker, false),
     ] {
         let token = world.token(tenant, role).await;
-        assert_eq!(figures(world.request_as(&token, "GET", "/health")).await, sees, "{tenant:?} {role:?}");
+        assert_eq!(shows_load(world.request_as(&token, "GET", "/health")).await, sees, "{tenant:?} {role:?}");
     }
 }
 
 #[tokio::test]
-async fn defect_17_a_drained_server_rejects_new_jobs_and_finishes_what_it_has() {
+async fn defect_17_a_drained_server_rejects_new_jobs_and_finishes_the_others() {
     let world = World::closed().await;
     let waits = world.submit(r#"{"kind":"echo"}"#).await;
     let drained = world.ask("POST", "/v1/drain", "").await;
@@ -126,7 +129,7 @@ async fn defect_17_a_drained_server_rejects_new_jobs_and_finishes_what_it_has() 
     world.run(laneway_runtime::Handlers::new().on("echo", echo)).await;
     let id = laneway_core::JobId::parse(&waits).unwrap();
     let done = tokio::time::timeout(std::time::Duration::from_secs(60), world.scheduler.wait(id)).await;
-    assert_eq!(done.unwrap().unwrap().state(), laneway_core::JobState::Succeeded, "what waits goes on");
+    assert_eq!(done.unwrap().unwrap().state(), laneway_core::JobState::Succeeded, "waiting jobs go on");
     assert_eq!(world.ask("GET", "/v1/drain", "").await["waiting"], 0);
     let tenant = world.token(Some("acme"), Role::Admin).await;
     assert_eq!(answer(world.request_as(&tenant, "DELETE", "/v1/drain")).await.0, 403, "the server is shared");

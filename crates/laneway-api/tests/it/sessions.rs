@@ -1,4 +1,4 @@
-//! Sessions over HTTP: what a job asks of one, the stop button, usage, and the wall between tenants.
+//! Sessions over HTTP: their settings, stops, usage, and isolation between tenants.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 
 use crate::world::{World, answer};
 
-/// Runs `turn`, which says that it began and then waits until it is told to stop, and `reply`, which gives back the texts
-/// of everything that it runs for.
+/// Registers `turn`, which reports its start and waits until it is stopped, and `reply`, which returns the texts of all
+/// jobs that it runs for.
 async fn with_turns(world: &World) -> mpsc::Receiver<String> {
     let (began, beginnings) = mpsc::channel(100);
     let turn = move |job: laneway_runtime::JobContext| {
@@ -36,13 +36,13 @@ async fn job(world: &World, id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn stop_ends_the_oldest_run_then_what_waits_first() {
+async fn stop_ends_the_oldest_attempt_then_the_first_waiting_job() {
     let world = World::new().await;
     let mut began = with_turns(&world).await;
     let first = world.submit(r#"{"kind":"turn","session":"chat"}"#).await;
     assert_eq!(began.recv().await.unwrap(), first);
-    let second = world.submit(r#"{"kind":"nobody","session":"chat"}"#).await;
-    let third = world.submit(r#"{"kind":"nobody","session":"chat"}"#).await;
+    let second = world.submit(r#"{"kind":"unserved","session":"chat"}"#).await;
+    let third = world.submit(r#"{"kind":"unserved","session":"chat"}"#).await;
     let stopped = world.ask("POST", "/v1/sessions/chat/stop", "{}").await;
     assert_eq!(
         stopped,
@@ -50,7 +50,7 @@ async fn stop_ends_the_oldest_run_then_what_waits_first() {
     );
     let ended = job(&world, &first).await;
     assert_eq!((&ended["state"], &ended["reason"]), (&json!("canceled"), &json!("stopped")));
-    // Nothing runs any more once the run has ended, so the next stop ends what waits first.
+    // When the attempt has ended, the next stop ends the first waiting job.
     world.wait(&first).await;
     let stopped = world.ask("POST", "/v1/sessions/chat/stop", "").await;
     assert_eq!((&stopped["running"], &stopped["waiting"]), (&json!([]), &json!([second])));
@@ -58,17 +58,17 @@ async fn stop_ends_the_oldest_run_then_what_waits_first() {
 }
 
 #[tokio::test]
-async fn stopall_ends_everything_and_rejects_what_was_sent_before() {
+async fn stopall_ends_all_jobs_and_rejects_stale_ones() {
     let world = World::new().await;
     let mut began = with_turns(&world).await;
     let runs = world.submit(r#"{"kind":"turn","session":"chat"}"#).await;
     began.recv().await.unwrap();
     let waits = world.submit(r#"{"kind":"turn","session":"chat"}"#).await;
-    let gathers = world.submit(r#"{"kind":"reply","session":{"key":"chat","debounce":"1m"}}"#).await;
+    let collects = world.submit(r#"{"kind":"reply","session":{"key":"chat","debounce":"1m"}}"#).await;
     world.clock.advance(Span::secs(10));
     let stopped = world.ask("POST", "/v1/sessions/chat/stopall", "").await;
-    assert_eq!((&stopped["running"], &stopped["waiting"]), (&json!([runs]), &json!([waits, gathers])));
-    for id in [&runs, &waits, &gathers] {
+    assert_eq!((&stopped["running"], &stopped["waiting"]), (&json!([runs]), &json!([waits, collects])));
+    for id in [&runs, &waits, &collects] {
         let ended = job(&world, id).await;
         assert_eq!((&ended["state"], &ended["reason"]), (&json!("canceled"), &json!("stopped")), "{ended}");
     }
@@ -89,7 +89,7 @@ async fn stopall_ends_everything_and_rejects_what_was_sent_before() {
 #[tokio::test]
 async fn reset_begins_a_new_generation() {
     let world = World::new().await;
-    let waits = world.submit(r#"{"kind":"nobody","session":"chat"}"#).await;
+    let waits = world.submit(r#"{"kind":"unserved","session":"chat"}"#).await;
     let stopped = world.ask("POST", "/v1/sessions/chat/reset", "").await;
     assert_eq!((&stopped["generation"], &stopped["waiting_count"]), (&json!(1), &json!(1)));
     assert_eq!(job(&world, &waits).await["reason"], "cleared");
@@ -98,7 +98,7 @@ async fn reset_begins_a_new_generation() {
 }
 
 #[tokio::test]
-async fn a_burst_runs_as_one_and_every_caller_gets_its_outcome() {
+async fn a_debounce_batch_runs_as_one_and_every_caller_gets_its_outcome() {
     let world = World::new().await;
     let _began = with_turns(&world).await;
     let message = |text: &str| {
@@ -106,12 +106,12 @@ async fn a_burst_runs_as_one_and_every_caller_gets_its_outcome() {
     };
     let leader = world.ask("POST", "/v1/jobs", &message("one")).await;
     assert_eq!((&leader["state"], &leader["session"]), (&json!("scheduled"), &json!("chat")));
-    let (status, absorbed) = answer(world.request("POST", "/v1/jobs").body(message("two"))).await;
+    let (status, merged) = answer(world.request("POST", "/v1/jobs").body(message("two"))).await;
     assert_eq!(status, 201);
     assert_eq!(
-        (&absorbed["state"], &absorbed["reason"], &absorbed["merged_into"]),
+        (&merged["state"], &merged["reason"], &merged["merged_into"]),
         (&json!("canceled"), &json!("merged"), &leader["id"]),
-        "{absorbed}"
+        "{merged}"
     );
     let batch = format!(r#"{{"jobs":[{}]}}"#, message("three"));
     let batch = world.ask("POST", "/v1/jobs/batch", &batch).await;
@@ -121,14 +121,14 @@ async fn a_burst_runs_as_one_and_every_caller_gets_its_outcome() {
     let view = world.ask("GET", "/v1/sessions/chat", "").await;
     assert_eq!((&view["waiting"], &view["buffered"]), (&json!(1), &json!(3)));
     world.clock.advance(Span(800));
-    let waited = world.scheduler.wait(laneway_core::JobId::parse(absorbed["id"].as_str().unwrap()).unwrap());
+    let waited = world.scheduler.wait(laneway_core::JobId::parse(merged["id"].as_str().unwrap()).unwrap());
     let outcome = waited.await.unwrap();
     assert_eq!(outcome.row.id.to_string(), leader["id"].as_str().unwrap(), "the leader's outcome");
     assert_eq!(job(&world, leader["id"].as_str().unwrap()).await["result"], json!(["one", "two", "three"]));
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_those_before_it() {
+async fn an_interrupt_cancels_earlier_jobs() {
     let world = World::new().await;
     let mut began = with_turns(&world).await;
     let runs = world.submit(r#"{"kind":"turn","session":"chat"}"#).await;
@@ -146,7 +146,7 @@ async fn an_interrupt_ends_those_before_it() {
 async fn a_full_session_drops_the_old_or_rejects_the_new() {
     let world = World::new().await;
     let capped =
-        |drop: &str| format!(r#"{{"kind":"nobody","session":{{"key":"chat","cap":2,"drop":"{drop}"}}}}"#);
+        |drop: &str| format!(r#"{{"kind":"unserved","session":{{"key":"chat","cap":2,"drop":"{drop}"}}}}"#);
     let oldest = world.submit(&capped("new")).await;
     world.submit(&capped("new")).await;
     let (status, problem) = answer(world.request("POST", "/v1/jobs").body(capped("new"))).await;
@@ -169,7 +169,7 @@ async fn usage_throttles_from_sixty_percent_on() {
         world.ask("PUT", "/v1/sessions/chat/usage", &body).await
     };
     assert_eq!(report(59, 100).await["throttled"], false);
-    world.submit(r#"{"kind":"nobody","session":{"key":"chat","max_concurrent":3}}"#).await;
+    world.submit(r#"{"kind":"unserved","session":{"key":"chat","max_concurrent":3}}"#).await;
     assert_eq!(world.ask("GET", "/v1/sessions/chat", "").await["max_concurrent"], 3);
     let full = report(60, 100).await;
     assert_eq!(
@@ -193,7 +193,7 @@ async fn lists_sessions_by_name_and_page() {
     let world = World::new().await;
     let _began = with_turns(&world).await;
     for key in ["b", "agent:a7/mail jo@example.org", "c"] {
-        world.submit(&json!({"kind": "nobody", "session": key}).to_string()).await;
+        world.submit(&json!({"kind": "unserved", "session": key}).to_string()).await;
     }
     let page = world.ask("GET", "/v1/sessions?limit=2", "").await;
     let keys = |page: &Value| -> Vec<String> {
@@ -229,11 +229,11 @@ async fn lists_sessions_by_name_and_page() {
 }
 
 #[tokio::test]
-async fn sessions_of_others_are_as_absent_as_sessions_that_never_were() {
+async fn sessions_of_other_tenants_do_not_exist() {
     let world = World::closed().await;
     let owner = world.token(Some("acme"), Role::Submitter).await;
     let nosy = world.token(Some("nosy"), Role::Submitter).await;
-    let body = r#"{"kind":"nobody","session":"chat"}"#;
+    let body = r#"{"kind":"unserved","session":"chat"}"#;
     let (_, waits) = answer(world.request_as(&owner, "POST", "/v1/jobs").body(body)).await;
     let (status, _) = answer(world.request_as(&owner, "GET", "/v1/sessions/chat")).await;
     assert_eq!(status, 200);
@@ -251,9 +251,9 @@ async fn sessions_of_others_are_as_absent_as_sessions_that_never_were() {
 }
 
 #[tokio::test]
-async fn a_stop_stands_in_the_audit_list() {
+async fn a_stop_leaves_an_audit_entry() {
     let world = World::new().await;
-    world.submit(r#"{"kind":"nobody","session":"chat"}"#).await;
+    world.submit(r#"{"kind":"unserved","session":"chat"}"#).await;
     world.ask("POST", "/v1/sessions/chat/stopall", "").await;
     let entries = world.ask("GET", "/v1/audit", "").await;
     let details: Vec<&str> =
@@ -268,7 +268,7 @@ struct Crowd {
     most: usize,
 }
 
-/// Runs `jobs` jobs in a lane of two and gives how many ran at once at most.
+/// Runs `jobs` jobs in a lane of two. Returns how many ran at once at most.
 async fn most_at_once(jobs: usize) -> usize {
     let world = World::new().await;
     let lane = world.ask("PUT", "/v1/lanes/two", r#"{"running_max":2}"#).await;
@@ -322,7 +322,7 @@ async fn gc_l2_ten_jobs_in_a_lane_of_two_never_run_more_than_two_at_once() {
 async fn gc_l3_lanes_of_a_gateway_are_there_with_their_sizes_and_nothing_in_them() {
     let world = World::new().await;
     let lanes = world.ask("GET", "/v1/lanes", "").await;
-    let told: Vec<(&str, u64, u64)> = lanes["lanes"]
+    let shown: Vec<(&str, u64, u64)> = lanes["lanes"]
         .as_array()
         .unwrap()
         .iter()
@@ -332,7 +332,7 @@ async fn gc_l3_lanes_of_a_gateway_are_there_with_their_sizes_and_nothing_in_them
         })
         .collect();
     for lane in [("cron", 30, 0), ("main", 30, 0), ("subagent", 50, 0), ("team", 100, 0)] {
-        assert!(told.contains(&lane), "{lane:?} in {told:?}");
+        assert!(shown.contains(&lane), "{lane:?} in {shown:?}");
     }
 }
 
@@ -340,25 +340,25 @@ async fn gc_l3_lanes_of_a_gateway_are_there_with_their_sizes_and_nothing_in_them
 async fn gc_l4_a_known_lane_is_found_and_an_unknown_one_is_rejected_natively() {
     let world = World::new().await;
     for lane in ["subagent", "team"] {
-        let body = json!({"kind": "nobody", "lane": lane}).to_string();
+        let body = json!({"kind": "unserved", "lane": lane}).to_string();
         assert_eq!(world.ask("POST", "/v1/jobs", &body).await["lane"], lane);
     }
-    // To the gateway it means `main`; here it is more likely a slip.
-    let body = r#"{"kind":"nobody","lane":"nowhere"}"#;
+    // To the gateway it means `main`; here it is more likely a typo.
+    let body = r#"{"kind":"unserved","lane":"nowhere"}"#;
     let (status, problem) = answer(world.request("POST", "/v1/jobs").body(body)).await;
     assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("unknown_lane")));
 }
 
 #[tokio::test]
-async fn gc_l5_a_lane_that_is_there_keeps_its_size_unless_a_new_one_is_asked_for() {
+async fn gc_l5_an_existing_lane_keeps_its_size_unless_a_new_one_is_requested() {
     let world = World::new().await;
     let put = async |body: &'static str| {
         let (status, lane) = answer(world.request("PUT", "/v1/lanes/custom").body(body)).await;
         (status.as_u16(), lane["running_max"].as_u64().unwrap())
     };
     assert_eq!(put(r#"{"running_max":8}"#).await, (201, 8));
-    assert_eq!(put("{}").await, (200, 8), "asked for again, it is the lane that is there");
-    assert_eq!(put(r#"{"running_max":16}"#).await, (200, 16), "resized while it lives");
+    assert_eq!(put("{}").await, (200, 8), "requested again, it is the existing lane");
+    assert_eq!(put(r#"{"running_max":16}"#).await, (200, 16), "resized while it is in use");
 }
 
 #[tokio::test]
@@ -372,7 +372,7 @@ async fn gc_l6_a_job_that_is_canceled_while_its_lane_is_full_never_runs() {
     world.ask("POST", &format!("/v1/jobs/{gone}/cancel"), "").await;
     let next = world.submit(r#"{"kind":"turn","lane":"one"}"#).await;
     world.ask("POST", &format!("/v1/jobs/{runs}/cancel"), "").await;
-    assert_eq!(began.recv().await.unwrap(), next, "the place goes to the next one");
+    assert_eq!(began.recv().await.unwrap(), next, "the slot goes to the next one");
     assert_eq!(job(&world, &gone).await["attempt"], 0);
 }
 

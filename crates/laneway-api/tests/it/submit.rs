@@ -1,4 +1,4 @@
-//! Submitting: one job, many jobs, repeated requests.
+//! Submits: one job, many jobs, repeated requests.
 
 use expect_test::expect;
 use laneway_core::{Failure, Role};
@@ -32,7 +32,7 @@ async fn submits_a_job() {
           "warnings": [
             {
               "code": "unserved_kind",
-              "message": "nothing serves kind render; it waits until a handler, a target or a worker does"
+              "message": "no handler serves kind render; the job waits until a handler, a target or a worker does"
             }
           ]
         }
@@ -41,7 +41,7 @@ async fn submits_a_job() {
 }
 
 #[tokio::test]
-async fn answers_with_all_that_was_asked() {
+async fn the_response_has_all_requested_fields() {
     let world = World::new().await;
     world.run(Handlers::new().on("render", |_| async { Ok::<_, Failure>(Vec::new()) })).await;
     let body = r#"{"kind":"render","payload":{"url":"x"},"agent":"a","lane":"main","session":{"key":"s","max_concurrent":2},
@@ -78,9 +78,18 @@ async fn answers_with_all_that_was_asked() {
     .assert_eq(&crate::world::without_ids(&format!("{submitted:#}")));
     let id = submitted["id"].as_str().unwrap();
     let stored = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
-    assert_eq!(stored, submitted, "the answer to a submit is what the store says later");
+    assert_eq!(stored, submitted, "the response to a submit equals the stored job");
     let payload = world.ask("GET", &format!("/v1/jobs/{id}/payload"), "").await;
     assert_eq!(payload, json!({"url": "x"}));
+}
+
+#[tokio::test]
+async fn the_response_has_the_hours_of_the_agent() {
+    let world = World::with_config("agents.night.hours = \"22:00-06:00\"").await;
+    let submitted = world.ask("POST", "/v1/jobs", r#"{"kind":"k","agent":"night"}"#).await;
+    assert_eq!(submitted["hours"], "22:00-06:00");
+    let stored = world.ask("GET", &format!("/v1/jobs/{}", submitted["id"].as_str().unwrap()), "").await;
+    assert_eq!(stored["hours"], submitted["hours"], "the response to a submit equals the stored job");
 }
 
 #[tokio::test]
@@ -101,7 +110,7 @@ async fn keeps_payloads_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn repeated_requests_give_the_first_job() {
+async fn repeated_requests_get_the_first_job() {
     let world = World::new().await;
     let body = r#"{"kind":"k","payload":{"n":1},"idempotency_key":"i1"}"#;
     let (status, first) = answer(world.request("POST", "/v1/jobs").body(body)).await;
@@ -124,7 +133,7 @@ async fn repeated_requests_give_the_first_job() {
           "field": "idempotency_key",
           "request_id": "<request>",
           "status": 422,
-          "title": "The key stands for another request",
+          "title": "The key was used for another request",
           "type": "urn:laneway:problem:idempotency_mismatch"
         }
     "#]]
@@ -135,11 +144,11 @@ async fn repeated_requests_give_the_first_job() {
         content-type: application/problem+json
         {
           "code": "invalid_field",
-          "detail": "Idempotency-Key differs from the field idempotency_key; give one of them",
+          "detail": "Idempotency-Key differs from the field idempotency_key; send one of them",
           "field": "Idempotency-Key",
           "request_id": "<request>",
           "status": 400,
-          "title": "A field has a value that cannot be",
+          "title": "A field has an invalid value",
           "type": "urn:laneway:problem:invalid_field"
         }
     "#]]
@@ -160,7 +169,7 @@ async fn a_thousand_equal_requests_make_one_job() {
 }
 
 #[tokio::test]
-async fn submits_a_batch_with_one_verdict_each() {
+async fn submits_a_batch_with_one_item_each() {
     let world = World::new().await;
     world.ask("PUT", "/v1/lanes/tight", r#"{"queued_max":1}"#).await;
     let body = r#"{"jobs":[{"kind":"a"},{"kind":"b","lne":"x"},{"kind":"c","priority":"soon"},
@@ -189,7 +198,7 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "warnings": [
                   {
                     "code": "unserved_kind",
-                    "message": "nothing serves kind a; it waits until a handler, a target or a worker does"
+                    "message": "no handler serves kind a; the job waits until a handler, a target or a worker does"
                   }
                 ]
               },
@@ -202,7 +211,7 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "field": "lne",
                 "request_id": "<request>",
                 "status": 400,
-                "title": "No such field",
+                "title": "The field is unknown",
                 "type": "urn:laneway:problem:unknown_field"
               },
               "status": 400
@@ -214,7 +223,7 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "field": "priority",
                 "request_id": "<request>",
                 "status": 400,
-                "title": "A field has a value that cannot be",
+                "title": "A field has an invalid value",
                 "type": "urn:laneway:problem:invalid_field"
               },
               "status": 400
@@ -237,7 +246,7 @@ async fn submits_a_batch_with_one_verdict_each() {
                 "warnings": [
                   {
                     "code": "unserved_kind",
-                    "message": "nothing serves kind d; it waits until a handler, a target or a worker does"
+                    "message": "no handler serves kind d; the job waits until a handler, a target or a worker does"
                   }
                 ]
               },
@@ -282,7 +291,7 @@ async fn an_atomic_batch_is_all_or_nothing() {
     )
     .await;
     assert_eq!((status.as_u16(), &done["accepted"], &done["rejected"]), (201, &json!(2), &json!(0)));
-    for (body, says) in [
+    for (body, expected) in [
         (
             r#"{"atomic":true,"jobs":[{"kind":"a"},{"kind":"b","deadline":"2020-01-01T00:00:00Z"}]}"#,
             (422, "deadline_past", "jobs[1].deadline"),
@@ -297,10 +306,11 @@ async fn an_atomic_batch_is_all_or_nothing() {
         ),
     ] {
         let (status, problem) = answer(world.request("POST", "/v1/jobs/batch").body(body)).await;
-        let said = (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
-        assert_eq!(said, says);
+        let response =
+            (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
+        assert_eq!(response, expected);
     }
-    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 2, "nothing of a rejected batch is stored");
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 2, "no job of a rejected batch is stored");
 }
 
 #[tokio::test]
@@ -318,7 +328,7 @@ async fn a_batch_repeats_single_jobs() {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_comes_once() {
+async fn an_idempotency_key_may_appear_once() {
     let world = World::new().await;
     for (first, second) in [("a", "b"), ("a", "a")] {
         let request = world.request("POST", "/v1/jobs").header("idempotency-key", first);
@@ -329,11 +339,11 @@ async fn an_idempotency_key_comes_once() {
     assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
 }
 
-/// The limit of a batch is met while it is read: what follows the first job too many is not looked at.
+/// The limit of a batch applies while it is read: the rest after the first job too many is not parsed.
 #[tokio::test]
-async fn defect_09_a_batch_is_given_up_at_its_first_job_too_many() {
+async fn defect_09_a_batch_is_rejected_at_its_first_job_too_many() {
     let world = World::new().await;
-    // A small one is read where it arrives, a large one beside the runtime's cores.
+    // A small one is parsed by its task, a large one on a blocking thread.
     for padding in [1, 2 << 20] {
         let first = format!(r#"{{"kind":"k","payload":"{}"}}"#, "x".repeat(padding));
         let body = format!(r#"{{"jobs":[{first}{} and this is no JSON"#, r#",{"kind":"k"}"#.repeat(10_000));
@@ -345,7 +355,7 @@ async fn defect_09_a_batch_is_given_up_at_its_first_job_too_many() {
     assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
 }
 
-/// A large batch gets the same verdicts as a small one.
+/// A large batch gets the same items as a small one.
 #[tokio::test]
 async fn defect_09_a_large_batch_is_judged_job_by_job() {
     let world = World::new().await;
@@ -373,7 +383,7 @@ async fn defect_09_a_large_batch_is_judged_job_by_job() {
     assert_eq!((status.as_u16(), &problem["code"]), (400, &"malformed_json".into()));
 }
 
-/// The bodies of one caller's calls have a budget, and another caller's do not suffer.
+/// The bodies of one caller have a budget, and do not affect other callers.
 #[tokio::test]
 async fn defect_09_bodies_in_flight_have_a_budget() {
     let mut world = World::with_config("[server]\nbodies_per_caller_max = \"1MiB\"").await;
@@ -384,7 +394,7 @@ async fn defect_09_bodies_in_flight_have_a_budget() {
     let rejected = write_down(world.request_as(&one, "POST", "/v1/jobs/batch").body(batch(1_025))).await;
     assert!(rejected.starts_with("429") && rejected.contains("retry-after: 1"), "{rejected}");
     assert!(rejected.contains("server.bodies_per_caller_max"), "the limit is named: {rejected}");
-    // What was rejected is given back.
+    // The bytes of a rejected body are released.
     for token in [&one, &other] {
         let (status, done) = answer(world.request_as(token, "POST", "/v1/jobs/batch").body(batch(900))).await;
         assert_eq!((status.as_u16(), &done["accepted"]), (200, &1.into()), "{done}");

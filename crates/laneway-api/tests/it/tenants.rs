@@ -1,4 +1,4 @@
-//! The wall between tenants: nothing of one is ever seen by another.
+//! Isolation between tenants: no tenant sees data of another one.
 
 use futures_util::StreamExt;
 use laneway_core::{Failure, Name, Role};
@@ -7,7 +7,7 @@ use reqwest::RequestBuilder;
 
 use crate::world::{World, without_ids};
 
-/// Stands in every name, payload, result, line and note of the tenant that must not be seen.
+/// Appears in every name, payload, result, log line and note of the tenant whose data must not leak.
 const CANARY: &str = "canary-7f3a";
 
 async fn text(request: RequestBuilder) -> (u16, String) {
@@ -48,13 +48,13 @@ async fn fill(world: &World, secret: &str) -> String {
     let run: serde_json::Value = serde_json::from_str(&run).unwrap();
     world.wait(run["job_id"].as_str().unwrap()).await;
     text(world.request_as(secret, "POST", &format!("/v1/sessions/{CANARY}/stopall"))).await;
-    // A rejected call of the secret tenant stands in its audit list with the name it gave.
+    // A rejected request leaves an audit entry with the name that it used.
     text(world.request_as(secret, "POST", "/v1/jobs").body(format!(r#"{{"kind":"k","{CANARY}":1}}"#))).await;
     let waiting: serde_json::Value = serde_json::from_str(&waiting).unwrap();
     waiting["id"].as_str().unwrap().to_owned()
 }
 
-async fn wall_holds(world: World) {
+async fn is_isolated(world: World) {
     let secret = world.token(Some("canary-7f3a"), Role::Admin).await;
     let nosy = world.token(Some("nosy"), Role::Admin).await;
     let job = fill(&world, &secret).await;
@@ -66,11 +66,7 @@ async fn wall_holds(world: World) {
         let (status, theirs) = text(world.request_as(&nosy, "GET", &format!("/v1/jobs/{job}{part}"))).await;
         let (_, missing_answer) =
             text(world.request_as(&nosy, "GET", &format!("/v1/jobs/{missing}{part}"))).await;
-        assert_eq!(
-            (status, &theirs),
-            (404, &missing_answer),
-            "{part}: jobs of others are as absent as jobs that never were"
-        );
+        assert_eq!((status, &theirs), (404, &missing_answer), "{part}: jobs of other tenants do not exist");
     }
     for part in ["/cancel", "/retry"] {
         let (status, theirs) = text(world.request_as(&nosy, "POST", &format!("/v1/jobs/{job}{part}"))).await;
@@ -112,18 +108,18 @@ async fn wall_holds(world: World) {
             .body(format!(r#"{{"kind":"k","idempotency_key":"{CANARY}"}}"#)),
     )
     .await;
-    assert_eq!(status, 201, "keys of two tenants do not meet: {same_key}");
-    stream_holds(&world, &nosy).await;
+    assert_eq!(status, 201, "two tenants may use the same key: {same_key}");
+    stream_is_isolated(&world, &nosy).await;
     let (status, still) = text(world.request_as(&secret, "GET", &format!("/v1/jobs/{job}"))).await;
     assert_eq!(status, 200);
-    assert!(still.contains("\"queued\""), "nobody else canceled it");
+    assert!(still.contains("\"queued\""), "no other tenant canceled it");
 }
 
-async fn stream_holds(world: &World, nosy: &str) {
+async fn stream_is_isolated(world: &World, nosy: &str) {
     let response = world.request_as(nosy, "GET", "/v1/events?after=0").send().await.unwrap();
     let mut stream = response.bytes_stream();
     let mut heard = String::new();
-    // The nosy tenant's own job was submitted last, so everything before it has passed when it comes.
+    // The other tenant's job was submitted last, so all earlier events have passed when it arrives.
     while !heard.contains("job.submitted") {
         heard.push_str(std::str::from_utf8(&stream.next().await.unwrap().unwrap()).unwrap());
     }
@@ -135,8 +131,8 @@ async fn stream_holds(world: &World, nosy: &str) {
 }
 
 #[tokio::test]
-async fn nothing_of_a_tenant_is_seen_by_another() {
-    wall_holds(World::closed().await).await;
+async fn no_tenant_sees_data_of_another() {
+    is_isolated(World::closed().await).await;
 }
 
 #[tokio::test]
@@ -144,7 +140,7 @@ async fn nothing_of_a_tenant_is_seen_by_another_in_sqlite() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::in_dir(dir.path()).await;
     world.token(None, Role::Admin).await;
-    wall_holds(world).await;
+    is_isolated(world).await;
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::{START, answer, start_api};
 
-/// An authority that signs certificates.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -45,7 +45,7 @@ impl Authority {
     }
 }
 
-/// A server that speaks TLS.
+/// A server with TLS.
 pub struct TlsWorld {
     pub address: SocketAddr,
     pub scheduler: Scheduler,
@@ -54,7 +54,7 @@ pub struct TlsWorld {
     _shutdown: CancellationToken,
 }
 
-/// Writes a file and gives its path.
+/// Writes a file and returns its path.
 pub fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
@@ -65,7 +65,7 @@ async fn start(dir: &Path, server: &Authority, clients: Option<&Authority>) -> T
     start_with(dir, server, clients, "").await
 }
 
-/// A server that speaks TLS, and knows those whose certificates `clients` signed.
+/// A server with TLS that accepts certificates of `clients`.
 pub async fn start_with(dir: &Path, server: &Authority, clients: Option<&Authority>, toml: &str) -> TlsWorld {
     let (cert, key) = server.sign(&[]);
     let files = TlsConfig {
@@ -101,7 +101,7 @@ async fn caller(world: &TlsWorld, client: &Client) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn speaks_tls_and_reads_new_certificates() {
+async fn serves_tls_and_reloads_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (Authority::new(), Authority::new());
     let world = start(dir.path(), &first, None).await;
@@ -112,14 +112,14 @@ async fn speaks_tls_and_reads_new_certificates() {
     let trusts_second = client(&second, None);
     assert!(trusts_second.get(format!("https://{}/livez", world.address)).send().await.is_err());
     world.api.config().reload().await.unwrap();
-    // The files are read by a task that hears of the reload; the first handshakes may still show the old certificate.
+    // A task reloads the files; the first handshakes may still use the old certificate.
     while trusts_second.get(format!("https://{}/livez", world.address)).send().await.is_err() {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn client_certificates_say_who_calls() {
+async fn client_certificates_identify_callers() {
     let dir = tempfile::tempdir().unwrap();
     let (server, clients) = (Authority::new(), Authority::new());
     let world = start(dir.path(), &server, Some(&clients)).await;
@@ -143,21 +143,21 @@ async fn client_certificates_say_who_calls() {
 }
 
 #[tokio::test]
-async fn other_certificates_are_nobody() {
+async fn other_certificates_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let (server, clients, stranger) = (Authority::new(), Authority::new(), Authority::new());
+    let (server, clients, unknown) = (Authority::new(), Authority::new(), Authority::new());
     let world = start(dir.path(), &server, Some(&clients)).await;
     let url = format!("https://{}/v1/caller", world.address);
-    assert!(client(&server, None).get(&url).send().await.is_err(), "a certificate is asked for");
-    let foreign = client(&server, Some(stranger.sign(&["laneway://tenant/*/role/admin"])));
-    assert!(foreign.get(&url).send().await.is_err(), "an authority that is not ours signs nothing");
+    assert!(client(&server, None).get(&url).send().await.is_err(), "a certificate is required");
+    let foreign = client(&server, Some(unknown.sign(&["laneway://tenant/*/role/admin"])));
+    assert!(foreign.get(&url).send().await.is_err(), "an unknown authority is rejected");
     for uris in [
         &[][..],
         &["laneway://tenant/a/role/root"],
         &["laneway://tenant/a/role/admin", "laneway://tenant/b/role/admin"],
     ] {
-        let nobody = client(&server, Some(clients.sign(uris)));
-        assert_eq!(caller(&world, &nobody).await.0, 401, "{uris:?}");
+        let rejected = client(&server, Some(clients.sign(uris)));
+        assert_eq!(caller(&world, &rejected).await.0, 401, "{uris:?}");
     }
     let (record, token) = laneway_api::mint(None, Role::Viewer, "", START.wall, None).unwrap();
     let id = record.id.to_string();
@@ -167,7 +167,7 @@ async fn other_certificates_are_nobody() {
 }
 
 #[tokio::test]
-async fn plain_http_and_silence_hold_up_nobody() {
+async fn plain_http_and_silence_delay_no_client() {
     let dir = tempfile::tempdir().unwrap();
     let server = Authority::new();
     let world = start(dir.path(), &server, None).await;
@@ -180,32 +180,32 @@ async fn plain_http_and_silence_hold_up_nobody() {
     tokio::io::AsyncWriteExt::write_all(&mut plain, b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut heard = Vec::new();
     let _ = plain.read_to_end(&mut heard).await;
-    assert!(!heard.starts_with(b"HTTP"), "plain HTTP is not answered");
+    assert!(!heard.starts_with(b"HTTP"), "plain HTTP gets no response");
 }
 
 #[test]
-fn says_which_file_is_wrong() {
+fn errors_name_the_wrong_file() {
     let dir = tempfile::tempdir().unwrap();
     let (cert, key) = Authority::new().sign(&[]);
     let (cert, key) = (write(dir.path(), "cert.pem", &cert), write(dir.path(), "key.pem", &key));
     let empty = write(dir.path(), "empty.pem", "");
-    for (files, says) in [
+    for (files, expected) in [
         (TlsConfig { cert: empty.clone(), key: key.clone(), client_ca: None }, "empty.pem"),
         (TlsConfig { cert: cert.clone(), key: empty.clone(), client_ca: None }, "empty.pem"),
         (TlsConfig { cert: cert.clone(), key: key.clone(), client_ca: Some(empty) }, "empty.pem"),
         (TlsConfig { cert: cert.clone(), key: dir.path().join("none.pem"), client_ca: None }, "none.pem"),
     ] {
         let error = laneway_api::TlsKeys::read(files).map(drop).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     let (_, other_key) = Authority::new().sign(&[]);
     let other_key = write(dir.path(), "other.pem", &other_key);
     assert!(laneway_api::TlsKeys::read(TlsConfig { cert, key: other_key, client_ca: None }).is_err());
 }
 
-/// More silent connections than there may be handshakes keep nobody from the next one.
+/// More silent connections than the limit of handshakes do not block the next one.
 #[tokio::test]
-async fn defect_07_silent_handshakes_hold_up_nobody() {
+async fn defect_07_silent_handshakes_delay_no_client() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let world = start(dir.path(), &authority, None).await;
@@ -220,5 +220,5 @@ async fn defect_07_silent_handshakes_hold_up_nobody() {
     let mut rest = Vec::new();
     let ended =
         tokio::time::timeout(std::time::Duration::from_secs(4), silent[0].read_to_end(&mut rest)).await;
-    assert!(ended.is_ok(), "the oldest silent handshake is still there");
+    assert!(ended.is_ok(), "the oldest silent handshake is still open");
 }

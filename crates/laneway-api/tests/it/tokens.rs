@@ -1,4 +1,4 @@
-//! Tokens: made, used, replaced, ended.
+//! Tokens: created, used, rotated, revoked.
 
 use laneway_core::{Role, Span};
 use serde_json::json;
@@ -26,7 +26,11 @@ async fn the_first_token_closes_an_open_server() {
     assert_eq!(status, 200);
     let id = made["token"]["id"].as_str().unwrap();
     let (status, problem) = answer(world.request_as(secret, "DELETE", &format!("/v1/tokens/{id}"))).await;
-    assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("conflict")), "the last admin stays");
+    assert_eq!(
+        (status.as_u16(), &problem["code"]),
+        (409, &json!("conflict")),
+        "the last admin cannot be revoked"
+    );
 }
 
 #[tokio::test]
@@ -45,7 +49,7 @@ async fn secrets_are_shown_once_and_never_again() {
 }
 
 #[tokio::test]
-async fn ended_tokens_are_rejected_at_the_next_call() {
+async fn expired_and_revoked_tokens_are_rejected_at_the_next_request() {
     let world = World::closed().await;
     let short = world.ask("POST", "/v1/tokens", r#"{"role":"viewer","tenant":"t","expires_in":"10m"}"#).await;
     let long = world.ask("POST", "/v1/tokens", r#"{"role":"viewer","tenant":"t"}"#).await;
@@ -80,7 +84,7 @@ async fn rotation_replaces_the_secret_at_once_or_after_a_grace() {
 }
 
 #[tokio::test]
-async fn a_tenants_admin_rules_its_own_tokens_only() {
+async fn an_admin_of_a_tenant_manages_its_own_tokens_only() {
     let world = World::closed().await;
     let admin = world.token(Some("acme"), Role::Admin).await;
     let (status, made) =
@@ -98,7 +102,7 @@ async fn a_tenants_admin_rules_its_own_tokens_only() {
 }
 
 #[tokio::test]
-async fn bad_tokens_are_slowed_down_and_good_ones_are_not() {
+async fn bad_tokens_are_limited_and_good_ones_are_not() {
     let world = World::closed().await;
     let good = world.token(Some("t"), Role::Viewer).await;
     let wrong = format!("{}0", &good[..good.len() - 1].to_owned());
@@ -113,7 +117,7 @@ async fn bad_tokens_are_slowed_down_and_good_ones_are_not() {
 }
 
 #[tokio::test]
-async fn rejects_tokens_that_cannot_be() {
+async fn rejects_invalid_tokens() {
     let world = World::closed().await;
     for (body, code, field) in [
         (r#"{"role":"root"}"#, "invalid_field", "role"),
@@ -123,13 +127,14 @@ async fn rejects_tokens_that_cannot_be() {
         (r#"{"role":"viewer","rle":1}"#, "unknown_field", "rle"),
     ] {
         let (status, problem) = answer(world.request("POST", "/v1/tokens").body(body)).await;
-        let said = (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
-        assert_eq!(said, (400, code, field), "{body}");
+        let response =
+            (status.as_u16(), problem["code"].as_str().unwrap(), problem["field"].as_str().unwrap());
+        assert_eq!(response, (400, code, field), "{body}");
     }
 }
 
 #[tokio::test]
-async fn the_last_lasting_admin_cannot_be_made_to_expire() {
+async fn the_last_permanent_admin_cannot_be_made_to_expire() {
     let world = World::closed().await;
     let me = world.ask("GET", "/v1/caller", "").await["actor"].as_str().unwrap().to_owned();
     let rotate = format!("/v1/tokens/{me}/rotate");
@@ -142,7 +147,7 @@ async fn the_last_lasting_admin_cannot_be_made_to_expire() {
         assert_eq!(status, 409);
     };
     rejected().await;
-    // Neither an admin that expires nor one of a tenant can stand in.
+    // Neither an admin that expires nor one of a tenant can replace it.
     world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"*","expires_in":"1h"}"#).await;
     world.ask("POST", "/v1/tokens", r#"{"role":"admin","tenant":"acme"}"#).await;
     world.ask("POST", "/v1/tokens", r#"{"role":"operator","tenant":"*"}"#).await;
@@ -154,7 +159,7 @@ async fn the_last_lasting_admin_cannot_be_made_to_expire() {
 }
 
 #[tokio::test]
-async fn the_last_lasting_admin_can_be_replaced_by_another() {
+async fn the_last_permanent_admin_can_be_replaced_by_another() {
     let world = World::closed().await;
     let me = world.ask("GET", "/v1/caller", "").await["actor"].as_str().unwrap().to_owned();
     let made = world.ask("POST", &format!("/v1/tokens/{me}/rotate"), "").await;

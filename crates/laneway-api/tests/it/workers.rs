@@ -1,4 +1,4 @@
-//! Workers over real sockets: the SDK where a worker behaves, frames by hand where it does not.
+//! Workers over real sockets: the SDK for correct workers, handwritten frames for others.
 
 mod artifacts;
 mod behaving;

@@ -1,4 +1,4 @@
-//! A server to talk to: real sockets, a clock that stands still, and a client that writes dialogues down.
+//! A server for tests: real sockets, a manual clock, and a client that records dialogues.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// When every test begins: 2023-11-14T22:13:20Z.
+/// The start time of every test: 2023-11-14T22:13:20Z.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
 
 /// A server and a client.
@@ -37,7 +37,7 @@ pub struct World {
 }
 
 impl World {
-    /// A server over a store in memory, with what the embedded defaults say.
+    /// A server with a store in memory and the default configuration.
     pub async fn new() -> World {
         World::with_config("").await
     }
@@ -47,24 +47,24 @@ impl World {
         World::over(Box::new(MemoryStore::new()), toml).await
     }
 
-    /// A server over SQLite in `dir`.
+    /// A server with SQLite in `dir`.
     pub async fn in_dir(dir: &Path) -> World {
         World::over(Box::new(SqliteStore::open(dir, SqliteOptions::default()).unwrap()), "").await
     }
 
-    /// A server with one token, a server-wide admin's, which the client sends.
+    /// A server with one token of a server-wide admin, which the client sends.
     pub async fn closed() -> World {
         let mut world = World::new().await;
         world.close().await;
         world
     }
 
-    /// Makes a token, a server-wide admin's, which the client sends from now on.
+    /// Creates a token of a server-wide admin, which the client sends from now on.
     pub async fn close(&mut self) {
         self.token = Some(self.token(None, Role::Admin).await);
     }
 
-    /// A server over any store.
+    /// A server with any store.
     pub async fn over(store: Box<dyn Store>, toml: &str) -> World {
         World::around(start_api(store, toml)).await
     }
@@ -84,7 +84,7 @@ impl World {
         World { api, scheduler, clock, address, client, shutdown, token: None, running, serving }
     }
 
-    /// Stops the server and waits until nothing of it is left.
+    /// Stops the server and waits until it has ended.
     pub async fn stop(self) {
         let World { api, scheduler, client, shutdown, running, serving, .. } = self;
         shutdown.cancel();
@@ -95,7 +95,7 @@ impl World {
         running.ended().await.unwrap();
     }
 
-    /// Makes a token behind the API's back.
+    /// Creates a token without the API.
     pub async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
         let (record, text) = mint(tenant.map(Name::fixed), role, "", START.wall, None).unwrap();
         self.scheduler.put_token(record, Origin::server("test")).await.unwrap();
@@ -123,7 +123,7 @@ impl World {
         self.client.request(method, format!("http://{}{path}", self.address)).bearer_auth(token)
     }
 
-    /// Says something and gives the whole answer as text, with what differs from run to run left out.
+    /// Sends a request and returns the whole response as text, without the parts that vary.
     pub async fn talk(&self, method: &str, path: &str, body: &str) -> String {
         let mut request = self.request(method, path);
         if !body.is_empty() {
@@ -132,19 +132,19 @@ impl World {
         write_down(request).await
     }
 
-    /// Says something that must succeed and gives the JSON of the answer.
+    /// Sends a request that must succeed and returns the JSON of the response.
     pub async fn ask(&self, method: &str, path: &str, body: &str) -> Value {
         let (status, value) = answer(self.request(method, path).body(body.to_owned())).await;
         assert!(status.is_success(), "{method} {path}: {status} {value}");
         value
     }
 
-    /// Submits a job and gives its id.
+    /// Submits a job and returns its id.
     pub async fn submit(&self, body: &str) -> String {
         self.ask("POST", "/v1/jobs", body).await["id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a worker stands so.
+    /// Waits until a worker has this state.
     pub async fn worker_is(&self, worker: &str, standing: &str) {
         for _ in 0..6_000 {
             if self.ask("GET", &format!("/v1/workers/{worker}"), "").await["state"] == standing {
@@ -152,7 +152,7 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("worker {worker} never is {standing}");
+        panic!("worker {worker} never becomes {standing}");
     }
 
     /// Waits until the job has ended.
@@ -161,7 +161,7 @@ impl World {
     }
 }
 
-/// The API over a store, on a clock that stands still.
+/// The API with a store and a manual clock.
 pub fn start_api(store: Box<dyn Store>, toml: &str) -> (Api, Scheduler, Clock, Running) {
     start_api_with(store, toml, |_| ())
 }
@@ -171,7 +171,7 @@ pub fn schema() -> Arc<Schema> {
     Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES])
 }
 
-/// The same, with a say in the options.
+/// The same with other options.
 fn start_api_with(
     store: Box<dyn Store>,
     toml: &str,
@@ -188,7 +188,7 @@ fn start_api_with(
     (Api::new(scheduler.clone(), live, is_allowed).unwrap(), scheduler, clock, running)
 }
 
-/// The status and the JSON of the answer.
+/// The status and the JSON of the response.
 pub async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
     let response = request.send().await.unwrap();
     let status = response.status();
@@ -196,7 +196,7 @@ pub async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
-/// The whole answer as text.
+/// The whole response as text.
 pub async fn write_down(request: RequestBuilder) -> String {
     let response = request.send().await.unwrap();
     let mut text = format!("{}\n", response.status());

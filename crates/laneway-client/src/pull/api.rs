@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::{PullOptions, PullOutcome};
 
 /// Longest response that is read, in bytes: a payload and its envelope.
-const ANSWER_MAX: usize = 8 << 20;
+const RESPONSE_LEN_MAX: usize = 8 << 20;
 /// The lease time that is assumed when the server names none.
 const TTL_DEFAULT: Duration = Duration::from_secs(60);
 
@@ -34,10 +34,10 @@ pub enum Dialect {
 #[derive(Debug, Error)]
 pub enum PullError {
     /// The server could not be reached, or the connection broke.
-    #[error("the server does not answer: {0}")]
+    #[error("the server does not respond: {0}")]
     Unreachable(#[source] reqwest::Error),
     /// The server rejected the call.
-    #[error("the server answers {status}: {detail}")]
+    #[error("the server responded with {status}: {detail}")]
     Rejected {
         /// The HTTP status.
         status: u16,
@@ -46,22 +46,22 @@ pub enum PullError {
     },
     /// The response is not valid for this call.
     #[error("the response is invalid: {0}")]
-    Nonsense(String),
+    InvalidResponse(String),
 }
 
 impl PullError {
     /// True when the same call may succeed later.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             PullError::Unreachable(_) => true,
             PullError::Rejected { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
-            PullError::Nonsense(_) => false,
+            PullError::InvalidResponse(_) => false,
         }
     }
 }
 
 /// The response to a request for work.
-pub(super) enum Asked {
+pub(super) enum WorkResponse {
     Granted { job: String, lease: String, kind: String, payload: Value, ttl: Duration },
     Denied { reason: String, retry_after: Duration },
 }
@@ -73,8 +73,8 @@ pub(super) enum Beat {
 }
 
 /// The response to the report of an outcome.
-pub(super) enum Answer {
-    Taken,
+pub(super) enum OutcomeResponse {
+    Accepted,
     Gone,
 }
 
@@ -91,7 +91,7 @@ impl Api {
     }
 
     /// Requests work.
-    pub(super) async fn request(&self) -> Result<Asked, PullError> {
+    pub(super) async fn request(&self) -> Result<WorkResponse, PullError> {
         let worker = &self.options.worker;
         let pid = std::process::id();
         match &self.options.dialect {
@@ -103,33 +103,37 @@ impl Api {
                 if let Some(max) = self.options.max_cost {
                     body["max_cost"] = json!(max);
                 }
-                native_asked(&self.ask(self.post("/v1/leases"), &body).await?)
+                native_response(&self.ask(self.post("/v1/leases"), &body).await?)
             }
             Dialect::Synthia { capabilities } => {
                 let max_units = self.options.max_cost;
                 let body = json!({"worker_id": worker, "capabilities": capabilities, "max_units": max_units});
-                synthia_asked(&self.ask(self.post("/api/system/scheduler/leases/request"), &body).await?)
+                synthia_response(&self.ask(self.post("/api/system/scheduler/leases/request"), &body).await?)
             }
         }
     }
 
     /// Sends a heartbeat.
     pub(super) async fn beat(&self, lease: &str) -> Result<Beat, PullError> {
-        let answer = self.ask(self.about(lease, "heartbeat"), &self.signed()).await?;
+        let answer = self.ask(self.about(lease, "heartbeat"), &self.with_worker()).await?;
         let stop = answer["stop"].as_bool().unwrap_or(false);
         Ok(if stop { Beat::Stop } else { Beat::Alive { ttl: ttl_of(&answer) } })
     }
 
     /// Reports progress.
     pub(super) async fn report(&self, lease: &str, progress: f64, message: &str) -> Result<(), PullError> {
-        let mut body = self.signed();
+        let mut body = self.with_worker();
         (body["progress"], body["message"]) = (json!(progress), json!(message));
         self.ask(self.about(lease, "report"), &body).await.map(drop)
     }
 
     /// Reports the outcome.
-    pub(super) async fn complete(&self, lease: &str, outcome: &PullOutcome) -> Result<Answer, PullError> {
-        let mut body = self.signed();
+    pub(super) async fn complete(
+        &self,
+        lease: &str,
+        outcome: &PullOutcome,
+    ) -> Result<OutcomeResponse, PullError> {
+        let mut body = self.with_worker();
         let verb = match &self.options.dialect {
             Dialect::Native { .. } => {
                 match outcome {
@@ -158,24 +162,24 @@ impl Api {
             }
         };
         match self.ask(self.about(lease, verb), &body).await {
-            Ok(_) => Ok(Answer::Taken),
-            Err(PullError::Rejected { status: 403 | 404, .. }) => Ok(Answer::Gone),
+            Ok(_) => Ok(OutcomeResponse::Accepted),
+            Err(PullError::Rejected { status: 403 | 404, .. }) => Ok(OutcomeResponse::Gone),
             Err(error) => Err(error),
         }
     }
 
     /// Reports that a job which was asked to stop has ended, where the API has a call for that. Otherwise the
     /// lease expires.
-    pub(super) async fn let_go(&self, lease: &str) {
+    pub(super) async fn report_stopped(&self, lease: &str) {
         if let Dialect::Native { .. } = self.options.dialect {
-            let mut body = self.signed();
+            let mut body = self.with_worker();
             body["outcome"] = json!("canceled");
             drop(self.ask(self.about(lease, "release"), &body).await);
         }
     }
 
     /// A body with the name of the worker.
-    fn signed(&self) -> Value {
+    fn with_worker(&self) -> Value {
         match self.options.dialect {
             Dialect::Native { .. } => json!({"worker": self.options.worker}),
             Dialect::Synthia { .. } => json!({"worker_id": self.options.worker}),
@@ -204,8 +208,8 @@ impl Api {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(PullError::Unreachable)? {
             bytes.extend_from_slice(&chunk);
-            if bytes.len() > ANSWER_MAX {
-                return Err(PullError::Nonsense(format!("it has more than {ANSWER_MAX} bytes")));
+            if bytes.len() > RESPONSE_LEN_MAX {
+                return Err(PullError::InvalidResponse(format!("it has more than {RESPONSE_LEN_MAX} bytes")));
             }
         }
         if status == StatusCode::NO_CONTENT {
@@ -217,14 +221,14 @@ impl Api {
             let detail = detail.unwrap_or_default();
             return Err(PullError::Rejected { status: status.as_u16(), detail });
         }
-        body.map_err(|error| PullError::Nonsense(error.to_string()))
+        body.map_err(|error| PullError::InvalidResponse(error.to_string()))
     }
 }
 
-fn native_asked(answer: &Value) -> Result<Asked, PullError> {
+fn native_response(answer: &Value) -> Result<WorkResponse, PullError> {
     if answer["granted"] == true {
         let lease = &answer["lease"];
-        return Ok(Asked::Granted {
+        return Ok(WorkResponse::Granted {
             job: text(lease, "job")?,
             lease: text(lease, "id")?,
             kind: text(lease, "kind")?,
@@ -233,13 +237,13 @@ fn native_asked(answer: &Value) -> Result<Asked, PullError> {
         });
     }
     let retry_after = Duration::from_millis(answer["retry_after_ms"].as_u64().unwrap_or(1_500));
-    Ok(Asked::Denied { reason: text(answer, "message")?, retry_after })
+    Ok(WorkResponse::Denied { reason: text(answer, "message")?, retry_after })
 }
 
-fn synthia_asked(answer: &Value) -> Result<Asked, PullError> {
+fn synthia_response(answer: &Value) -> Result<WorkResponse, PullError> {
     if answer["denied"] == false {
         let (lease, job) = (&answer["lease"], &answer["job"]);
-        return Ok(Asked::Granted {
+        return Ok(WorkResponse::Granted {
             job: text(lease, "job_id")?,
             lease: text(lease, "lease_id")?,
             kind: job["type"].as_str().or(job["job_type"].as_str()).unwrap_or_default().to_owned(),
@@ -248,7 +252,7 @@ fn synthia_asked(answer: &Value) -> Result<Asked, PullError> {
         });
     }
     let retry_after = Duration::from_millis(answer["retry_after_ms"].as_u64().unwrap_or(1_500));
-    Ok(Asked::Denied { reason: text(answer, "reason")?, retry_after })
+    Ok(WorkResponse::Denied { reason: text(answer, "reason")?, retry_after })
 }
 
 fn ttl_of(answer: &Value) -> Option<Duration> {
@@ -258,5 +262,5 @@ fn ttl_of(answer: &Value) -> Option<Duration> {
 
 fn text(object: &Value, field: &str) -> Result<String, PullError> {
     let text = object[field].as_str().map(str::to_owned);
-    text.ok_or_else(|| PullError::Nonsense(format!("it has no {field}")))
+    text.ok_or_else(|| PullError::InvalidResponse(format!("it has no {field}")))
 }

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use laneway_wire::frame::{Frame, Text};
-
-use super::backoff::{Backoff, RESENDS_MAX};
+use laneway_wire::resend::Resends;
 
 /// Most frames without an acknowledgement. At this limit the worker takes no new tasks.
 pub const OUTBOX_LEN_MAX: usize = 4_096;
@@ -46,15 +45,13 @@ struct Entry {
     frame: Frame,
     bytes: usize,
     keep: Keep,
-    resends: u32,
-    due: Duration,
 }
 
 /// The frames that wait for an acknowledgement.
 #[derive(Default)]
 pub struct Outbox {
     /// The frames, in insertion order.
-    entries: BTreeMap<u64, Entry>,
+    entries: Resends<Entry>,
     by_id: BTreeMap<Text, u64>,
     next: u64,
     bytes: usize,
@@ -76,7 +73,7 @@ impl Outbox {
 
     /// How many outcomes and reports wait.
     pub fn outcomes(&self) -> usize {
-        self.entries.values().filter(|entry| entry.keep != Keep::Greeting).count()
+        self.kept().filter(|entry| entry.keep != Keep::Greeting).count()
     }
 
     /// True when no more tasks should be accepted.
@@ -89,15 +86,14 @@ impl Outbox {
         let bytes = frame.encode().len();
         self.bytes += bytes;
         self.by_id.insert(frame.id.clone(), self.next);
-        let due = now + Backoff::FRAMES.wait(0, random);
-        self.entries.insert(self.next, Entry { frame, bytes, keep, resends: 0, due });
+        self.entries.insert(now, self.next, Entry { frame, bytes, keep }, random);
         self.next += 1;
     }
 
     /// Removes a frame that was acknowledged or rejected.
     pub fn remove(&mut self, id: &str) -> Option<Keep> {
         let number = self.by_id.remove(id)?;
-        let entry = self.entries.remove(&number)?;
+        let entry = self.entries.remove(number)?;
         self.bytes -= entry.bytes;
         Some(entry.keep)
     }
@@ -118,12 +114,8 @@ impl Outbox {
     }
 
     fn remove_where(&mut self, which: impl Fn(&Keep) -> bool) {
-        let ids: Vec<Text> = self
-            .entries
-            .values()
-            .filter(|entry| which(&entry.keep))
-            .map(|entry| entry.frame.id.clone())
-            .collect();
+        let gone = self.kept().filter(|entry| which(&entry.keep));
+        let ids: Vec<Text> = gone.map(|entry| entry.frame.id.clone()).collect();
         for id in ids {
             self.remove(&id);
         }
@@ -131,7 +123,7 @@ impl Outbox {
 
     /// Every attempt whose outcome waits.
     pub fn attempts(&self) -> impl Iterator<Item = &TaskKey> {
-        self.entries.values().filter_map(|entry| match &entry.keep {
+        self.kept().filter_map(|entry| match &entry.keep {
             Keep::Outcome { key, .. } => Some(key),
             Keep::Report | Keep::Greeting => None,
         })
@@ -139,22 +131,17 @@ impl Outbox {
 
     /// True when the outcome of this attempt waits.
     pub fn has(&self, key: &TaskKey) -> bool {
-        self.entries
-            .values()
-            .any(|entry| matches!(&entry.keep, Keep::Outcome { key: kept, .. } if kept == key))
+        self.attempts().any(|kept| kept == key)
     }
 
     /// Makes the frames that `which` selects due at once and resets their resend counts.
     pub fn rewind(&mut self, now: Duration, which: impl Fn(&Keep) -> bool) {
-        for entry in self.entries.values_mut().filter(|entry| which(&entry.keep)) {
-            entry.resends = 0;
-            entry.due = now;
-        }
+        self.entries.rewind(now, |entry| which(&entry.keep));
     }
 
     /// The workflow run of a waiting frame, by task or by frame id.
     pub fn run_of(&self, corr: &str) -> Option<Text> {
-        self.entries.values().find_map(|entry| match &entry.keep {
+        self.kept().find_map(|entry| match &entry.keep {
             Keep::Outcome { key, run_id } if key.task_id == *corr || entry.frame.id == *corr => {
                 Some(run_id.clone())
             }
@@ -164,25 +151,19 @@ impl Outbox {
 
     /// When the next frame is due. Only greetings are sent unless the session `is_up`.
     pub fn next_due(&self, is_up: bool) -> Option<Duration> {
-        let entries = self.entries.values().filter(|entry| is_up || entry.keep == Keep::Greeting);
-        entries.map(|entry| entry.due).min()
+        self.entries.next_due(|entry| is_up || entry.keep == Keep::Greeting)
     }
 
     /// The frames to send now. Results of a workflow run leave in the order of their `seq`.
-    pub fn take_due(&mut self, now: Duration, is_up: bool, mut random: impl FnMut() -> f64) -> Due {
-        let mut due = Due { frames: Vec::new(), exhausted: false };
-        let is_due = |entry: &Entry| entry.due <= now && (is_up || entry.keep == Keep::Greeting);
-        for entry in self.entries.values_mut().filter(|entry| is_due(entry)) {
-            if entry.resends >= RESENDS_MAX {
-                due.exhausted = true;
-                continue;
-            }
-            entry.resends += 1;
-            entry.due = now + Backoff::FRAMES.wait(entry.resends, random());
-            due.frames.push(entry.frame.clone());
-        }
-        due.frames.sort_by_key(|frame| frame.seq);
-        due
+    pub fn take_due(&mut self, now: Duration, is_up: bool, random: impl FnMut() -> f64) -> Due {
+        let due = self.entries.take_due(now, |entry| is_up || entry.keep == Keep::Greeting, random);
+        let mut frames: Vec<Frame> = due.items.iter().map(|(_, entry)| entry.frame.clone()).collect();
+        frames.sort_by_key(|frame| frame.seq);
+        Due { frames, exhausted: due.exhausted }
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|(_, entry)| entry)
     }
 }
 

@@ -18,6 +18,7 @@ use laneway_wire::frame::{
     NextResponse, Register, ResourceData, ResourceRead, Role, Sender, Text, Timestamp, Uninstall, Vitals,
     WorkerIdentity,
 };
+use laneway_wire::resend::Backoff;
 
 use super::outbox::{Keep, Outbox, TaskKey};
 use super::state::WorkerState;
@@ -31,6 +32,10 @@ pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(15);
 pub const HEARTBEATS_PER_LEASE: u32 = 3;
 /// Most feedback frames that wait for a connection. Beyond it, the oldest are dropped.
 pub const FEEDBACK_WAITING_MAX: usize = 1_024;
+/// The wait before the next connection. Half of it is random: a thousand workers that lost the same server come back
+/// spread out.
+const CONNECTION_BACKOFF: Backoff =
+    Backoff { base: Duration::from_millis(500), max: Duration::from_secs(30), jitter_pct: 50 };
 /// How many invalid frames in a row end a connection.
 pub const BAD_FRAMES_MAX: u32 = 32;
 
@@ -286,7 +291,7 @@ impl Protocol {
         }
         self.go(WorkerState::Backoff);
         let random = self.rng.f64();
-        self.retry_at = now.mono + super::backoff::Backoff::CONNECTIONS.wait(self.failures, random);
+        self.retry_at = now.mono + CONNECTION_BACKOFF.wait(self.failures, random);
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -347,7 +352,9 @@ impl Protocol {
                 let frame = self.frame(now, Message::ResourceData(data));
                 out.push(Action::Send(Frame { corr: Some(asked), ..frame }));
             }
-            Err(rejection) => self.complain(now, Some(asked), report(rejection, &serde_json::json!({})), out),
+            Err(rejection) => {
+                self.send_error(now, Some(asked), report(rejection, &serde_json::json!({})), out)
+            }
         }
     }
 
@@ -421,7 +428,7 @@ impl Protocol {
     }
 
     /// Sends an error about a frame. It is not kept: the sender repeats frames that matter to it.
-    fn complain(&mut self, now: Now, corr: Option<Text>, report: ErrorReport, out: &mut Vec<Action>) {
+    fn send_error(&mut self, now: Now, corr: Option<Text>, report: ErrorReport, out: &mut Vec<Action>) {
         let frame = self.frame(now, Message::Error(report));
         out.push(Action::Send(Frame { corr, ..frame }));
     }

@@ -172,8 +172,8 @@ impl Driver {
             let wake = self.wake(&link);
             let mut out = Vec::new();
             tokio::select! {
-                incoming = link.next() => self.take_in(incoming, &mut link, &mut out),
-                Some(event) = events.recv() => self.take_up(event, &mut out),
+                incoming = link.next() => self.handle_incoming(incoming, &mut link, &mut out),
+                Some(event) = events.recv() => self.handle_event(event, &mut out),
                 Some(Command::Drain(limit)) = commands.recv() => {
                     let now = self.now();
                     self.protocol.drain(now, limit, &mut out);
@@ -181,7 +181,7 @@ impl Driver {
                 () = tokio::time::sleep_until((self.began + wake).into()) => {}
             }
             self.tick(&mut out);
-            if let Some(why) = self.carry_out(out, &mut link) {
+            if let Some(why) = self.execute(out, &mut link) {
                 self.publish();
                 link.finish().await;
                 return match why {
@@ -228,7 +228,7 @@ impl Driver {
     }
 
     /// Handles a frame or a change of the connection.
-    fn take_in(&mut self, incoming: Incoming, link: &mut Link, out: &mut Vec<Action>) {
+    fn handle_incoming(&mut self, incoming: Incoming, link: &mut Link, out: &mut Vec<Action>) {
         let now = self.now();
         match incoming {
             Incoming::Opened(open) => {
@@ -266,7 +266,7 @@ impl Driver {
         }
     }
 
-    fn take_up(&mut self, event: Event, out: &mut Vec<Action>) {
+    fn handle_event(&mut self, event: Event, out: &mut Vec<Action>) {
         let now = self.now();
         match event {
             // Messages of an attempt that was dropped are ignored.
@@ -323,7 +323,7 @@ impl Driver {
     }
 
     /// Executes actions. Returns why the worker ends, once it does.
-    fn carry_out(&mut self, mut out: Vec<Action>, link: &mut Link) -> Option<CloseReason> {
+    fn execute(&mut self, mut out: Vec<Action>, link: &mut Link) -> Option<CloseReason> {
         while !out.is_empty() {
             for action in std::mem::take(&mut out) {
                 match action {

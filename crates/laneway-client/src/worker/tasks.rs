@@ -287,7 +287,7 @@ impl Tasks {
     }
 
     /// Removes an attempt that waits for an older one to end.
-    pub fn unwait(&mut self, task_id: &str, seq: Option<u64>) -> Option<Order> {
+    pub fn remove_waiting(&mut self, task_id: &str, seq: Option<u64>) -> Option<Order> {
         let waiting = self.waiting.get(task_id)?;
         if seq.is_some_and(|seq| seq != waiting.key.seq) {
             return None;
@@ -306,7 +306,7 @@ impl Tasks {
     }
 
     /// Records a frame of this connection. False for a duplicate.
-    pub fn first_sight(&mut self, id: &Text, corr: Option<&Text>) -> bool {
+    pub fn is_new_frame(&mut self, id: &Text, corr: Option<&Text>) -> bool {
         let sight = (id.clone(), corr.cloned());
         if !self.seen.insert(sight.clone()) {
             return false;

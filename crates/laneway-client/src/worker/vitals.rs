@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn parses_the_files_of_the_kernel() {
         let before = cpu_ticks("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2").unwrap();
         let now = cpu_ticks("cpu  150 0 150 800 100 0 0 0 7 0\n").unwrap();
         assert_eq!((before, now), ((200, 1_000), (300, 1_200)));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_at_this_machine() {
+    fn reads_the_load_of_this_machine() {
         let probe = Probe::new("/");
         probe.read();
         let vitals = probe.read();

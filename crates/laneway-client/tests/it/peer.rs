@@ -2,12 +2,9 @@
 //!
 //! Every frame of the worker is checked against the published schemas before a test sees it.
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
-
 use futures_util::{SinkExt, StreamExt};
 use laneway_client::worker::{Worker, WorkerBuilder};
-use laneway_wire::frame::{Frame, MessageType, schemas};
+use laneway_wire::frame::{Frame, MessageType, check_schema};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -61,7 +58,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         loop {
             match self.socket.next().await? {
                 Ok(Message::Text(text)) => {
-                    check_schema(&text);
+                    if let Err(error) = check_schema(&text) {
+                        panic!("the worker sent a frame that violates its schema: {error}\n{text}");
+                    }
                     return Some(Frame::parse(text.as_bytes()).unwrap());
                 }
                 Ok(Message::Close(_)) | Err(_) => return None,
@@ -130,24 +129,4 @@ pub fn envelope(id: &str, kind: &str, payload: Value, corr: Option<&str>, seq: O
 pub fn dispatch(task: &str, kind: &str, constraints: Value) -> Value {
     json!({"run_id": "r1", "task_id": task, "node_id": "n1", "node_type": kind, "package_name": "p",
         "package_version": "1", "parameters": {"task": task}, "constraints": constraints})
-}
-
-/// Checks the envelope, then the payload, against the schemas.
-fn check_schema(text: &str) {
-    static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
-    let validators = VALIDATORS.get_or_init(|| {
-        let made = schemas().into_iter().map(|(name, schema)| {
-            let options = jsonschema::draft202012::options();
-            (name, options.should_validate_formats(true).build(&schema).unwrap())
-        });
-        made.collect()
-    });
-    let frame: Value = serde_json::from_str(text).unwrap();
-    let kind = frame["type"].as_str().unwrap();
-    for (name, part) in [("envelope", &frame), (kind, &frame["payload"])] {
-        let validator = &validators[&format!("ws.{name}.schema.json")];
-        if let Err(error) = validator.validate(part) {
-            panic!("the worker sent a frame that violates its schema: {error}\n{text}");
-        }
-    }
 }

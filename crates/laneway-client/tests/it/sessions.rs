@@ -69,7 +69,7 @@ async fn d2_the_example_exchange_of_the_protocol() {
 }
 
 #[tokio::test]
-async fn d1_garbage_is_answered_and_the_connection_lives() {
+async fn d1_garbage_gets_an_error_and_the_connection_stays() {
     let port = Port::open().await;
     let running = start(port.worker().handler("echo", echo).build().unwrap());
     let mut peer = port.accept().await;
@@ -107,7 +107,7 @@ async fn t11_a_cancel_reaches_the_handler() {
 }
 
 #[tokio::test]
-async fn handlers_that_hang_panic_or_fail_end_and_the_worker_goes_on() {
+async fn handlers_that_hang_panic_or_fail_do_not_end_the_worker() {
     let port = Port::open().await;
     let worker = port
         .worker()
@@ -133,7 +133,7 @@ async fn handlers_that_hang_panic_or_fail_end_and_the_worker_goes_on() {
 }
 
 #[tokio::test]
-async fn d13_a_drain_lets_the_last_task_end_and_brings_its_result() {
+async fn d13_a_drain_finishes_the_last_task_and_sends_its_result() {
     let port = Port::open().await;
     let (go, gone) = tokio::sync::watch::channel(false);
     let worker = port
@@ -168,7 +168,7 @@ async fn d13_a_drain_lets_the_last_task_end_and_brings_its_result() {
 }
 
 #[tokio::test]
-async fn d4_the_token_is_asked_for_again_at_every_connect() {
+async fn d4_the_token_source_is_called_at_every_connect() {
     let port = Port::open().await;
     let asked = Arc::new(AtomicUsize::new(0));
     let worker = port
@@ -205,7 +205,7 @@ async fn w4_a_worker_whose_name_was_taken_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn feedback_artifacts_and_resources_travel() {
+async fn feedback_artifacts_and_resources_arrive() {
     let port = Port::open().await;
     let handler = |task: Task| async move {
         task.progress(0.5, "half");
@@ -262,7 +262,7 @@ async fn feedback_artifacts_and_resources_travel() {
 }
 
 #[tokio::test]
-async fn what_a_failed_run_kept_is_dropped() {
+async fn artifacts_of_a_failed_attempt_are_dropped() {
     let port = Port::open().await;
     let (kept, mut seen) = tokio::sync::mpsc::channel(1);
     let handler = move |task: Task| {
@@ -330,7 +330,7 @@ async fn t12_next_is_answered_and_a_late_answer_is_ignored() {
 }
 
 #[tokio::test]
-async fn d18_a_worker_without_a_folder_installs_nothing_and_says_so() {
+async fn d18_a_worker_without_a_folder_rejects_an_install() {
     let port = Port::open().await;
     let running = start(port.worker().handler("echo", echo).build().unwrap());
     let mut peer = port.accept().await;
@@ -345,7 +345,7 @@ async fn d18_a_worker_without_a_folder_installs_nothing_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown() {
+async fn a_client_certificate_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let cert =
@@ -381,7 +381,7 @@ async fn a_client_certificate_is_shown() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_built_says_why() {
+async fn errors_of_the_builder_name_the_option() {
     let builder = || Worker::builder("ws://127.0.0.1:1/x", "w");
     let wrong = [
         (Worker::builder("http://x", "w").handler("k", echo), "ws://"),
@@ -410,7 +410,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test]
-async fn w5_w6_nothing_runs_beyond_the_lease_without_answers() {
+async fn w5_w6_no_attempt_runs_beyond_the_lease() {
     let port = Port::open().await;
     let (sender, dropped) = tokio::sync::oneshot::channel();
     let sender = Arc::new(std::sync::Mutex::new(Some(sender)));
@@ -448,7 +448,7 @@ async fn w5_w6_nothing_runs_beyond_the_lease_without_answers() {
 }
 
 #[tokio::test]
-async fn d8_a_dispatch_that_comes_twice_over_a_socket_is_acknowledged_twice_and_runs_once() {
+async fn d8_a_duplicate_dispatch_over_a_socket_is_acknowledged_twice_and_runs_once() {
     let port = Port::open().await;
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
@@ -498,7 +498,7 @@ async fn d8_a_dispatch_that_comes_twice_over_a_socket_is_acknowledged_twice_and_
 }
 
 #[tokio::test]
-async fn d17_a_task_whose_resource_is_not_here_fails_fast_over_a_socket() {
+async fn d17_a_task_with_a_missing_resource_fails_fast_over_a_socket() {
     let port = Port::open().await;
     let running = start(port.worker().handler("echo", echo).build().unwrap());
     let mut peer = port.accept().await;

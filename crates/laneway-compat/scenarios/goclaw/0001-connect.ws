@@ -1,4 +1,4 @@
-# The first request must be `connect`. A server without tokens, on loopback, takes everybody.
+# The first request must be `connect`. A server without tokens on loopback accepts every client.
 
 A> {"type":"req","id":"1","method":"cron.list"}
 A< {"type":"res","id":"1","ok":false,"error":{"code":"UNAUTHORIZED","message":"first request must be 'connect'"}}

@@ -1,4 +1,4 @@
-# Who somebody is comes from their token. A revoked one ends the socket.
+# The token identifies the client. A revoked token ends the socket.
 
 % token of admin
 % token of operator in acme
@@ -17,11 +17,11 @@ A> {"type":"req","id":"5","method":"cron.create","params":{"name":"a","message":
 A< {"type":"res","id":"5","ok":false,"error":{"code":"UNAUTHORIZED","message":"permission denied: cron.create requires operator role"}}
 
 B> {"type":"req","id":"1","method":"connect","params":{"token":"<token of operator in acme>","tenant_id":"other"}}
-B< {"type":"res","id":"1","ok":false,"error":{"code":"UNAUTHORIZED","message":"permission denied: the token is bound to another tenant; leave laneway-tenant out"}}
+B< {"type":"res","id":"1","ok":false,"error":{"code":"UNAUTHORIZED","message":"permission denied: the token is bound to another tenant; send the request without laneway-tenant"}}
 B> {"type":"req","id":"2","method":"connect","params":{"token":"<token of operator in acme>","tenant_hint":"other","user_id":"bob"}}
 B< {"type":"res","id":"2","ok":true,"payload":{"protocol":3,"role":"operator","server":{"name":"laneway","version":"<version>"},"tenant_id":"acme","user_id":"bob"}}
 
-# A token of the whole server may choose.
+# A server-wide token may choose the tenant.
 C> {"type":"req","id":"1","method":"connect","params":{"token":"<token of admin>","tenant_hint":"acme"}}
 C< {"type":"res","id":"1","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"acme","user_id":""}}
 

@@ -1,4 +1,4 @@
-# What is no request is answered without an id, and the connection stays.
+# A frame that is not a request gets a response without an id, and the connection stays open.
 
 A> {"type":"req","id":"1","method":"connect"}
 A< {"type":"res","id":"1","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":""}}

@@ -1,4 +1,4 @@
-# Every sort of schedule, and what is refused.
+# Every type of schedule, and the rejected ones.
 
 A> {"type":"req","id":"0","method":"connect","params":{"user_id":"ann"}}
 A< {"type":"res","id":"0","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":"ann"}}

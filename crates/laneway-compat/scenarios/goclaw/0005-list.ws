@@ -1,4 +1,4 @@
-# Newest first; those that are switched off only where asked for.
+# The list is newest first; disabled jobs appear only on request.
 
 A> {"type":"req","id":"0","method":"connect"}
 A< {"type":"res","id":"0","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":""}}

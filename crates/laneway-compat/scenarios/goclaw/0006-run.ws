@@ -1,4 +1,4 @@
-# A run by hand: the answer comes when there is a run, the events when it begins and ends.
+# A manual fire: the response comes when a job exists, the events when it starts and ends.
 
 A> {"type":"req","id":"0","method":"connect"}
 A< {"type":"res","id":"0","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":""}}

@@ -1,4 +1,4 @@
-# A run that fails for good is not tried again; one that holds is refused a second time.
+# A permanent failure is not retried; a manual fire while a firing is active is rejected.
 
 A> {"type":"req","id":"0","method":"connect"}
 A< {"type":"res","id":"0","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":""}}

@@ -1,4 +1,4 @@
-# Slots come by themselves. A one-shot is gone after its run, and its log stays.
+# Slots fire on time. A one-shot is deleted after its firing, and its log is kept.
 
 A> {"type":"req","id":"0","method":"connect","params":{"user_id":"ann"}}
 A< {"type":"res","id":"0","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":"ann"}}

@@ -1,4 +1,4 @@
-# A patch changes what it names. The zone stays unless another one is given.
+# A patch changes the fields that it names. The zone stays unless the patch has another one.
 
 A> {"type":"req","id":"0","method":"connect"}
 A< {"type":"res","id":"0","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":""}}

@@ -1,4 +1,4 @@
-# Nobody sees another tenant's jobs, nor another user's.
+# No client sees jobs of another tenant or of another user.
 
 % token of admin in acme
 % token of operator in acme

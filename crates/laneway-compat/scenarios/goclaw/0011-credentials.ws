@@ -1,4 +1,4 @@
-# A job made with somebody's credentials is run, changed and switched on only with the same ones.
+# A job with the credentials of a user is fired, changed and enabled only with the same credentials.
 
 A> {"type":"req","id":"0","method":"connect","params":{"user_id":"u","credential_user_id":"c"}}
 A< {"type":"res","id":"0","ok":true,"payload":{"protocol":3,"role":"owner","server":{"name":"laneway","version":"<version>"},"tenant_id":"default","user_id":"u"}}

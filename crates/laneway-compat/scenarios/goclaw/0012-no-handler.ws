@@ -1,4 +1,4 @@
-# A run that no handler can take is queued, and says so. Slots behind it are logged with the reason; it runs when a handler comes.
+# A firing without a handler is queued and reported. Later slots are logged with the reason; the firing runs when a handler comes.
 % agents leave
 
 A> {"type":"req","id":"0","method":"connect"}

@@ -390,7 +390,7 @@ fn package(detail: &str) -> Option<StreamEvent> {
             (worker, code) => (worker, "failed", Some(code)),
         },
         None => {
-            let worker = rest.strip_prefix("asked of worker ")?;
+            let worker = rest.strip_prefix("sent to worker ")?;
             (worker, if installs { "installing" } else { "removing" }, None)
         }
     };
@@ -516,7 +516,7 @@ mod tests {
             (&json!("failed"), &json!("E.PKG.INVALID"))
         );
         assert_eq!(
-            package("pkg.install img 1.0 asked of worker w").unwrap().data["status"],
+            package("pkg.install img 1.0 sent to worker w").unwrap().data["status"],
             json!("installing")
         );
         assert!(package("submit_job: 400").is_none());

@@ -117,7 +117,7 @@ pub fn snapshot(scheduler: &Scheduler, view: &RunView) -> Run {
 fn node(view: &JobView, progress: Option<&Progress>) -> Node {
     let spec = &view.row.spec;
     let stand = Stand::of(spec);
-    let wants = spec.placement.as_deref();
+    let placement = spec.placement.as_deref();
     let open = view.open.as_ref().filter(|_| view.end.is_none());
     let mut metadata = Map::new();
     metadata.insert("jobId".to_owned(), view.row.id.to_string().into());
@@ -143,8 +143,10 @@ fn node(view: &JobView, progress: Option<&Progress>) -> Node {
         finished_at: view.end.as_ref().map(|end| time(end.finished_at)),
         seq: open.map(|open| open.dispatch_seq),
         pending_ack: open.is_some_and(|open| open.state == JobState::Assigned),
-        resource_refs: wants.map(|wants| wants.resources.iter().map(resource).collect()).unwrap_or_default(),
-        affinity: wants.and_then(|wants| wants.affinity.as_ref()).map(affinity),
+        resource_refs: placement
+            .map(|placement| placement.resources.iter().map(resource).collect())
+            .unwrap_or_default(),
+        affinity: placement.and_then(|placement| placement.affinity.as_ref()).map(affinity),
         artifacts: Vec::new(),
         result: None,
         metadata,

@@ -335,7 +335,7 @@ impl Node {
     ) -> Result<Member, Problem> {
         let part = |part: &str| format!("{field}.{part}");
         let group = self.is_container();
-        let wants = if group { None } else { Some(Box::new(self.wants(field)?)) };
+        let placement = if group { None } else { Some(Box::new(self.placement(field)?)) };
         let parameters = self.parameters.as_ref().map_or("{}", |parameters| match parameters.get() {
             "null" => "{}",
             text => text,
@@ -354,7 +354,7 @@ impl Node {
             timeout: frame.timeout,
             retry: Some(retry),
             tags: frame.tags(&part("id"))?,
-            placement: wants,
+            placement,
             ..JobSpec::new(run.tenant.clone(), kind)
         };
         Ok(Member {
@@ -365,7 +365,7 @@ impl Node {
     }
 
     /// The placement constraints of the node.
-    fn wants(&self, field: &str) -> Result<Placement, Problem> {
+    fn placement(&self, field: &str) -> Result<Placement, Problem> {
         let part = |part: &str| format!("{field}.{part}");
         let of_package = |which: &str, text: Option<&String>| {
             let field = part(&format!("package.{which}"));

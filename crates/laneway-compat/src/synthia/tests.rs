@@ -124,8 +124,8 @@ fn a3_their_names_map_to_ours() {
         vocabulary,
         ["queued", "queued", "leased", "running", "completed", "failed", "failed", "failed"]
     );
-    for (word, priority) in PRIORITIES {
-        assert_eq!(priority_name(priority), word);
+    for (name, priority) in PRIORITIES {
+        assert_eq!(priority_name(priority), name);
     }
 }
 

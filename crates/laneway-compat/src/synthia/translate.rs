@@ -90,7 +90,7 @@ impl Asked {
         };
         let payload = serde_json::to_vec(&payload).expect("texts and JSON values are JSON");
         let quiet = self.considerate.then(|| QuietRule::considerate(self.priority, self.time_sensitive));
-        let needs = CapacityRequest {
+        let capacity = CapacityRequest {
             cost: self.cost,
             quiet,
             unique: self.unique,
@@ -106,7 +106,7 @@ impl Asked {
             timeout: Some(self.max_runtime.unwrap_or(RUNTIME_DEFAULT)),
             retry: Some(RETRY),
             tags,
-            capacity: needs,
+            capacity,
             ..JobSpec::new(caller.tenant.clone(), kind)
         };
         spec.idempotency = self.idempotency_key.map(|key| idempotency(lane, &key, &spec, &payload));
@@ -117,8 +117,9 @@ impl Asked {
 
 /// The idempotency key of a submit. It is separate from keys of other APIs and of the other queue.
 fn idempotency(lane: &str, key: &str, spec: &JobSpec, payload: &[u8]) -> IdempotencyKey {
-    let JobSpec { kind, agent, priority, not_before, deadline, timeout, capacity: needs, .. } = spec;
-    let fields = format!("{kind:?} {agent:?} {priority} {not_before:?} {deadline:?} {timeout:?} {needs:?}");
+    let JobSpec { kind, agent, priority, not_before, deadline, timeout, capacity, .. } = spec;
+    let fields =
+        format!("{kind:?} {agent:?} {priority} {not_before:?} {deadline:?} {timeout:?} {capacity:?}");
     let digest = Sha256::new().chain_update(fields).chain_update(payload).finalize().into();
     IdempotencyKey { key: name_of(&format!("{lane}:{key}")), digest }
 }
@@ -275,8 +276,12 @@ impl Seen {
     }
 
     fn progress(&self) -> Option<Progress> {
-        let said = self.progress.as_ref()?;
-        Some(Progress { progress: said.fraction, message: said.message.to_string(), at: stamp(said.at) })
+        let progress = self.progress.as_ref()?;
+        Some(Progress {
+            progress: progress.fraction,
+            message: progress.message.to_string(),
+            at: stamp(progress.at),
+        })
     }
 
     fn result(&self) -> Option<Box<RawValue>> {
@@ -290,14 +295,14 @@ impl Seen {
 
     fn error(&self) -> Option<String> {
         let end = self.view.end.as_ref()?;
-        let said = end.error.as_ref().map(|error| error.message.to_string());
+        let error = end.error.as_ref().map(|error| error.message.to_string());
         match (end.state, end.reason) {
             // A job that ends while it waits has no message of a runner: its reason is all that is known of it here.
             (JobState::Failed, Reason::Expired | Reason::QueueTimeout) if end.attempt_id.is_none() => {
                 Some(end.reason.as_str().to_owned())
             }
-            (JobState::Failed, _) => said.or_else(|| Some(end.reason.as_str().to_owned())),
-            _ => said,
+            (JobState::Failed, _) => error.or_else(|| Some(end.reason.as_str().to_owned())),
+            _ => error,
         }
     }
 }

@@ -1,23 +1,21 @@
-//! Golden dialogues: the requests of every file below `scenarios/` are sent to a real server, and its answers
-//! must match the file.
+//! Golden dialogues over HTTP: the requests of every file are sent to a real server.
 //!
-//! A file has set-up lines (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and answers
+//! A file has set-up lines (`% …`), requests (`>>> METHOD /path`, headers, an empty line, a body) and responses
 //! (`<<< status`, the headers that matter, an empty line, the body). Ids are `<task 1>` (of PinchTab's form),
-//! `<run 1>`, `<job 1>` and `<id 1>` (UUIDs), `<cursor 1>`, … in the order of their appearance, and the id of a
-//! call is `<request>`; the clock does not advance. `UPDATE_EXPECT=1` writes the actual answers into the files.
+//! `<run 1>`, `<job 1>` and `<id 1>` (UUIDs), `<cursor 1>`, …, and the id of a request is `<request>`; the clock does
+//! not advance.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use laneway_core::{QuietState, Role, Span};
 use laneway_runtime::config::parse_span;
 
 use crate::astraflow::fake_worker::FakeWorker;
+use crate::golden::{self, Placeholders};
 use crate::instance::Instance;
 use crate::world::World;
 
-/// Headers of answers that dialogues show.
+/// The response headers that dialogues show.
 const SHOWN: [&str; 7] = [
     "content-type",
     "allow",
@@ -35,49 +33,25 @@ const CURSOR: &str = "\"nextCursor\":\"";
 
 #[tokio::test]
 async fn every_dialogue_of_pinchtab_is_answered_as_written() {
-    every_dialogue_of("pinchtab").await;
+    golden::check_all("pinchtab", Dialogue::run).await;
 }
 
 #[tokio::test]
 async fn every_dialogue_of_synthia_is_answered_as_written() {
-    every_dialogue_of("synthia").await;
+    golden::check_all("synthia", Dialogue::run).await;
 }
 
 #[tokio::test]
 async fn every_dialogue_of_astraflow_is_answered_as_written() {
-    every_dialogue_of("astraflow").await;
-}
-
-async fn every_dialogue_of(dialect: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(dialect);
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert!(files.len() >= 8, "the dialogues are missing: {files:?}");
-    let mut wrong = String::new();
-    for file in files {
-        let written = std::fs::read_to_string(&file).unwrap();
-        let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let actual = Dialogue::run(&name, &written).await;
-        if actual == written {
-            continue;
-        }
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&file, actual).unwrap();
-        } else {
-            write!(wrong, "\n=== {name}, actual answers:\n{actual}").unwrap();
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong}\nUPDATE_EXPECT=1 writes this into the files");
+    golden::check_all("astraflow", Dialogue::run).await;
 }
 
 /// A running dialogue.
 struct Dialogue {
     world: World,
-    /// Placeholders and the values that they stand for.
-    names: Vec<(String, String)>,
+    names: Placeholders,
     instances: Vec<Instance>,
-    hands: Vec<FakeWorker>,
+    workers: Vec<FakeWorker>,
 }
 
 /// One part of a file.
@@ -90,7 +64,7 @@ enum Part {
 }
 
 impl Dialogue {
-    /// Runs the dialogue and returns the file as it should be.
+    /// Runs the dialogue of a file and returns the actual dialogue.
     async fn run(name: &str, written: &str) -> String {
         let parts = parts_of(written);
         let config: Vec<&str> = parts
@@ -101,7 +75,8 @@ impl Dialogue {
             })
             .collect();
         let world = World::new(&config.join("\n")).await;
-        let mut dialogue = Dialogue { world, names: Vec::new(), instances: Vec::new(), hands: Vec::new() };
+        let mut dialogue =
+            Dialogue { world, names: Placeholders::default(), instances: Vec::new(), workers: Vec::new() };
         let mut actual = String::new();
         for part in parts {
             match part {
@@ -128,7 +103,7 @@ impl Dialogue {
             ["token", "of", role] => {
                 let role = Role::ALL.into_iter().find(|known| known.as_str() == role).unwrap();
                 let token = self.world.token(None, role).await;
-                self.names.push((format!("<token of {}>", role.as_str()), token));
+                self.names.add(format!("<token of {}>", role.as_str()), token);
             }
             ["instance", id, ref tabs @ ..] => {
                 let instance = Instance::echo(tabs).await;
@@ -137,12 +112,11 @@ impl Dialogue {
                 self.instances.push(instance);
             }
             ["worker", name, package, version] => {
-                let hand = FakeWorker::registered(self.world.address, name, package, version, 4).await;
-                self.hands.push(hand);
+                let worker = FakeWorker::registered(self.world.address, name, package, version, 4).await;
+                self.workers.push(worker);
             }
             ["wait", "for", "task", number] => {
-                let id = self.named(&format!("<task {number}>"));
-                self.world.ended(&id).await;
+                self.world.ended(self.names.value(&format!("<task {number}>"))).await;
             }
             ["advance", span] => {
                 let Span(ms) = parse_span(span).unwrap();
@@ -157,7 +131,7 @@ impl Dialogue {
     }
 
     async fn send(&mut self, request: &str) -> String {
-        let request = self.real(request);
+        let request = self.names.filled_in(request);
         let (head, body) = request.split_once("\n\n").unwrap_or((request.trim_end(), ""));
         let mut lines = head.lines();
         let first = lines.next().unwrap().strip_prefix(">>> ").unwrap();
@@ -185,45 +159,27 @@ impl Dialogue {
         self.shown(&actual)
     }
 
-    /// The text with placeholders for values that differ from run to run.
+    /// The text with placeholders for values that vary.
     fn shown(&mut self, text: &str) -> String {
-        for (prefix, len, what) in
+        for (prefix, len, kind) in
             [("tsk_", 36, "task"), ("run_", 40, "run"), (JOB_ID, 36, "job"), (CURSOR, 32, "cursor")]
         {
-            let mut rest = text;
-            while let Some(at) = rest.find(prefix) {
-                let named: String = rest[at + prefix.len()..]
-                    .chars()
-                    .take_while(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_'))
-                    .collect();
-                let id = &rest[at..at + prefix.len() + named.len()];
-                rest = &rest[at + id.len()..];
+            for (at, _) in text.match_indices(prefix) {
                 // The prefix is a part of the value, unless it is the name of a field.
-                let id = if prefix.ends_with('"') { &id[prefix.len()..] } else { id }.to_owned();
-                if id.len() == len && !self.names.iter().any(|(_, real)| *real == id) {
-                    let begin = format!("<{what} ");
-                    let number = self.names.iter().filter(|(name, _)| name.starts_with(&begin)).count() + 1;
-                    self.names.push((format!("{begin}{number}>"), id));
+                let from = if prefix.ends_with('"') { at + prefix.len() } else { at };
+                let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+                let value = text[from..].split(|letter| !is_part(letter)).next().unwrap_or_default();
+                if value.len() == len {
+                    self.names.add_numbered(kind, value);
                 }
             }
         }
-        for word in text.split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-') {
-            let is_id = word.len() == 36 && [8, 13, 18, 23].iter().all(|&at| word.as_bytes()[at] == b'-');
-            if is_id && !self.names.iter().any(|(_, real)| real == word) {
-                let number = self.names.iter().filter(|(name, _)| name.starts_with("<id ")).count() + 1;
-                self.names.push((format!("<id {number}>"), word.to_owned()));
+        for value in text.split(|letter: char| !letter.is_ascii_hexdigit() && letter != '-') {
+            if value.len() == 36 && [8, 13, 18, 23].iter().all(|&at| value.as_bytes()[at] == b'-') {
+                self.names.add_numbered("id", value);
             }
         }
-        self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(real, name))
-    }
-
-    fn real(&self, text: &str) -> String {
-        self.names.iter().fold(text.to_owned(), |text, (name, real)| text.replace(name, real))
-    }
-
-    fn named(&self, name: &str) -> String {
-        let names: BTreeMap<_, _> = self.names.iter().cloned().collect();
-        names.get(name).unwrap_or_else(|| panic!("there is no {name}")).clone()
+        self.names.hidden(text)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The dialects as their clients meet them: real sockets, real instances, one browser.
+//! The dialects as their clients use them: real sockets, real instances, one browser.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -7,6 +7,7 @@ mod browser;
 mod config;
 mod dialogues;
 mod goclaw;
+mod golden;
 mod instance;
 mod pinchtab;
 mod synthia;

@@ -1,4 +1,4 @@
-//! The error codes of the worker protocol, and what is wrong with a frame that cannot be read.
+//! The error codes of the worker protocol, and the error for a frame that cannot be read.
 
 use std::fmt;
 
@@ -10,31 +10,32 @@ use thiserror::Error;
 use super::outcome::{ErrorContext, ErrorReport};
 use super::text::{JsonObject, Text};
 
-/// The stable codes of the protocol. `docs/worker-protocol.md` tells who sends each, and when.
+/// The stable codes of the protocol. `docs/worker-protocol.md` says which side sends each of them, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ErrorCode {
     /// The token is missing, wrong, expired or revoked.
     #[serde(rename = "E.AUTH.INVALID_TOKEN")]
     AuthInvalidToken,
-    /// The server takes no tokens here, only client certificates.
+    /// The server accepts only client certificates, no tokens.
     #[serde(rename = "E.AUTH.MTLS_REQUIRED")]
     AuthMtlsRequired,
-    /// The connection, the attempt or the task is not bound to this worker any more: stop that run.
+    /// The connection, the attempt or the task is no longer bound to this worker. The worker must stop the attempt.
     #[serde(rename = "E.SESSION.STALE_BINDING")]
     SessionStaleBinding,
     /// The session may not do this: a frame before the handshake, another tenant, a forged sender.
     #[serde(rename = "E.SESSION.DENIED")]
     SessionDenied,
-    /// The frame cannot be understood: no JSON, too long, an unknown type, a wrong field; or nobody handles the kind.
+    /// The frame cannot be read (not JSON, too long, an unknown type, a wrong field), or no handler exists for the
+    /// kind.
     #[serde(rename = "E.CMD.UNKNOWN")]
     CmdUnknown,
-    /// A task with the same `concurrency_key` runs already, or the worker has no room.
+    /// A task with the same `concurrency_key` runs already, or the worker has no free slot.
     #[serde(rename = "E.CMD.CONCURRENCY_VIOLATION")]
     CmdConcurrencyViolation,
-    /// The result of this (task, seq) was accepted before.
+    /// The result of this (task, seq) was already accepted.
     #[serde(rename = "E.RESULT.DUPLICATE")]
     ResultDuplicate,
-    /// A result of the stream is missing: send again from the last acknowledged one.
+    /// A result of the stream is missing. Send again from the last acknowledged one.
     #[serde(rename = "E.RESULT.SEQ_GAP")]
     ResultSeqGap,
     /// The package cannot be used: a wrong digest, a broken or unsafe archive, a missing manifest.
@@ -43,25 +44,25 @@ pub enum ErrorCode {
     /// The worker does not install or remove packages, or not this one.
     #[serde(rename = "E.PKG.PERMISSION")]
     PkgPermission,
-    /// Something broke on the side that says so.
+    /// An internal error of the sender.
     #[serde(rename = "E.INTERNAL")]
     Internal,
-    /// The run took longer than `constraints.timeout_ms`.
+    /// The attempt took longer than `constraints.timeout_ms`.
     #[serde(rename = "E.TIMEOUT")]
     Timeout,
-    /// No worker acknowledged the dispatch, however often it was sent.
+    /// No worker acknowledged the dispatch, although it was sent several times.
     #[serde(rename = "E.DISPATCH.UNAVAILABLE")]
     DispatchUnavailable,
     /// `host_node_id`, `middleware_chain` and `chain_index` contradict one another.
     #[serde(rename = "E.DISPATCH.INVALID_METADATA")]
     DispatchInvalidMetadata,
-    /// A resource that the task refers to is not on this worker, or has expired.
+    /// A resource of the task is not on this worker, or has expired.
     #[serde(rename = "E.RESOURCE.MISSING")]
     ResourceMissing,
     /// The handler failed.
     #[serde(rename = "E.RUNNER.FAILURE")]
     RunnerFailure,
-    /// The run was stopped: by a command, by the end of its lease, or because the worker stops.
+    /// The attempt was stopped: by a command, by the end of its lease, or because the worker stops.
     #[serde(rename = "E.RUNNER.CANCELLED")]
     RunnerCancelled,
 }
@@ -111,7 +112,7 @@ impl ErrorCode {
         }
     }
 
-    /// The code of a word, if it is one of ours.
+    /// The code with this name.
     pub fn parse(name: &str) -> Option<ErrorCode> {
         ErrorCode::ALL.into_iter().find(|code| code.as_str() == name)
     }
@@ -129,7 +130,7 @@ impl From<ErrorCode> for Text {
     }
 }
 
-/// What of a frame could not be read, in the order in which it is looked at.
+/// The part of a frame that could not be read, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramePart {
     /// It is too long.
@@ -138,14 +139,14 @@ pub enum FramePart {
     Json,
     /// The envelope is wrong.
     Envelope,
-    /// Nobody knows the type.
+    /// The type is unknown.
     Type,
     /// The payload is wrong.
     Payload,
 }
 
 impl FramePart {
-    /// What `context.where` says of it.
+    /// The value of `context.where`.
     pub fn as_str(self) -> &'static str {
         match self {
             FramePart::Size => "frame.size",
@@ -157,29 +158,29 @@ impl FramePart {
     }
 }
 
-/// Why a frame cannot be read. Data for an answer, never the end of a connection by itself.
+/// Why a frame cannot be read. It is data for a reply, and does not end a connection by itself.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{code}: {message}")]
 pub struct FrameError {
-    /// What the answer's code is.
+    /// The code of the reply.
     pub code: ErrorCode,
-    /// Names the field and the remedy.
+    /// The field and the remedy.
     pub message: String,
-    /// What of the frame is wrong.
+    /// The part of the frame that is wrong.
     pub part: FramePart,
-    /// The field, from the payload or the envelope, where it is known.
+    /// The field in the payload or the envelope, if it is known.
     pub field: Option<String>,
-    /// The frame's own id, where that could be read: the answer names it in `corr`.
+    /// The id of the frame, if it could be read. The reply names it in `corr`.
     pub id: Option<Text>,
-    /// The frame's type, where that could be read.
+    /// The type of the frame, if it could be read.
     pub kind: Option<Text>,
 }
 
-/// Most characters of an error message on the wire.
+/// The longest error message on the wire, in characters.
 const MESSAGE_LEN_MAX: usize = 1_000;
 
 impl FrameError {
-    /// The payload of the `error` frame that answers it.
+    /// The payload of the `error` frame that replies to it.
     pub fn report(&self) -> ErrorReport {
         let mut details = Map::new();
         let entries =

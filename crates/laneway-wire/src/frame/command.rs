@@ -1,13 +1,13 @@
-//! Frames by which the scheduler tells a worker what to do: run a task, stop one, take no more.
+//! Frames with commands of the scheduler: run a task, stop a task, drain.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::{self, JsonObject, List, Text, Timestamp};
 
-/// Most resources that one task refers to.
+/// The largest number of resources of a task.
 pub const RESOURCE_REFS_MAX: usize = 64;
-/// Most middlewares of one host.
+/// The largest number of middlewares of a host.
 pub const MIDDLEWARES_MAX: usize = 64;
 
 /// Run this task.
@@ -20,18 +20,18 @@ pub struct Dispatch {
     pub task_id: Text,
     /// The node of the workflow.
     pub node_id: Text,
-    /// What sort of work it is; selects the handler.
+    /// The type of the job. It selects the handler.
     pub node_type: Text,
     /// The package that the handler comes from.
     pub package_name: Text,
     /// That package's version.
     pub package_version: Text,
-    /// What the handler gets.
+    /// The input of the handler.
     pub parameters: JsonObject,
-    /// What the run must keep to.
+    /// The limits of the attempt.
     #[serde(deserialize_with = "text::object")]
     pub constraints: Constraints,
-    /// Lower runs sooner; a worker may use it to order what it holds.
+    /// A lower number runs sooner. A worker may use it to order its tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// The node that the middleware chain belongs to.
@@ -42,32 +42,32 @@ pub struct Dispatch {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "List<Text, 0, MIDDLEWARES_MAX>")]
     pub middleware_chain: Option<List<Text, 0, MIDDLEWARES_MAX>>,
-    /// Which middleware of the chain this task is; absent or `null` for the host.
+    /// The index of this task in the chain. Absent or `null` for the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain_index: Option<u32>,
     /// Tasks with the same key never run at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Text")]
     pub concurrency_key: Option<Text>,
-    /// What must be on the worker already.
+    /// Resources that must be on the worker.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_objects")]
     #[schemars(with = "List<ResourceRef, 0, RESOURCE_REFS_MAX>")]
     pub resource_refs: Option<List<ResourceRef, 0, RESOURCE_REFS_MAX>>,
-    /// Where the task would rather run.
+    /// The preferred worker of the task.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_object")]
     #[schemars(with = "Affinity")]
     pub affinity: Option<Affinity>,
 }
 
 impl Dispatch {
-    /// Why the middleware fields contradict one another, if they do: the field, and what is wrong with it.
+    /// The contradiction between the middleware fields, if there is one: the field, and what is wrong with it.
     pub fn middleware_error(&self) -> Option<(&'static str, &'static str)> {
         let Some(chain) = self.middleware_chain.as_deref().filter(|chain| !chain.is_empty()) else {
-            let alone = self.chain_index.map(|_| ("chain_index", "stands without a `middleware_chain`"));
+            let alone = self.chain_index.map(|_| ("chain_index", "is set without a `middleware_chain`"));
             return alone;
         };
         let Some(host) = &self.host_node_id else {
-            return Some(("host_node_id", "is missing beside a `middleware_chain`"));
+            return Some(("host_node_id", "is missing; a `middleware_chain` requires it"));
         };
         match self.chain_index {
             None if *host == self.node_id => None,
@@ -82,63 +82,63 @@ impl Dispatch {
     }
 }
 
-/// What a run must keep to.
+/// The limits of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Constraints {
-    /// How long it may take.
+    /// How long it may run.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "at_least_one_ms")]
     #[schemars(with = "u64", range(min = 1))]
     pub timeout_ms: Option<u64>,
 }
 
-/// Something that must be on the worker already.
+/// A resource that must be on the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceRef {
-    /// Which one.
+    /// Its id.
     pub resource_id: Text,
     /// The worker that has it.
     pub worker_id: Text,
-    /// What sort of thing it is.
+    /// The type of the resource.
     pub r#type: Text,
-    /// How long it lives: `run` or `session`.
+    /// How long it is kept: `run` or `session`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Text")]
     pub scope: Option<Text>,
-    /// When it is gone.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Timestamp")]
     pub expires_at: Option<Timestamp>,
-    /// Whatever else is known of it.
+    /// Further metadata.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub metadata: Option<JsonObject>,
 }
 
-/// Where a task would rather run.
+/// The preferred worker of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Affinity {
-    /// Tasks with the same key want the same worker.
+    /// Tasks with the same key go to the same worker.
     pub key: Text,
-    /// How much they want it.
+    /// Whether another worker may run the task.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "AffinityMode")]
     pub mode: Option<AffinityMode>,
-    /// When the wish ends.
+    /// When the affinity ends.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Timestamp")]
     pub expires_at: Option<Timestamp>,
 }
 
-/// How much a task wants its worker.
+/// Whether another worker may run a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AffinityMode {
-    /// It waits for that worker.
+    /// The task waits for that worker.
     Sticky,
-    /// It takes another one where that one is busy.
+    /// Another worker runs the task when that worker is busy.
     Preferred,
 }
 
@@ -148,23 +148,23 @@ pub enum AffinityMode {
 pub struct Cancel {
     /// The run that the task is part of.
     pub run_id: Text,
-    /// The task; the envelope's `seq` names the attempt, without one every attempt is meant.
+    /// The task. The envelope's `seq` names the attempt; without it, every attempt is meant.
     pub task_id: Text,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub reason: Option<String>,
 }
 
-/// Take no more tasks, finish those that run, then close.
+/// Accept no more tasks, finish the running ones, then close the connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Drain {
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub reason: Option<String>,
-    /// How long what runs may still take; then it is stopped. Absent: as long as the worker allows.
+    /// How long running tasks may take before they are stopped. Absent: as long as the worker allows.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "at_least_one_ms")]
     #[schemars(with = "u64", range(min = 1))]
     pub limit_ms: Option<u64>,

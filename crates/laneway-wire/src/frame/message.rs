@@ -1,4 +1,4 @@
-//! Which types of frames there are, and which payload each carries.
+//! The types of frames and their payloads.
 
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
@@ -11,41 +11,41 @@ use super::package::{Install, PackageEvent, Uninstall};
 use super::resource::{ResourceData, ResourceRead};
 use super::session::{Ack, Handshake, Heartbeat, Register};
 
-/// What a frame says: its type with its payload.
+/// The type of a frame with its payload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Message {
-    /// Who speaks.
+    /// The worker introduces itself.
     Handshake(Handshake),
-    /// What a worker can do.
+    /// The worker registers its capabilities.
     Register(Register),
-    /// Something arrived.
+    /// A frame arrived.
     Ack(Ack),
-    /// A sign of life.
+    /// The worker is alive.
     Heartbeat(Heartbeat),
     /// Run a task.
     Dispatch(Box<Dispatch>),
     /// Stop a task.
     Cancel(Cancel),
-    /// Take no more tasks.
+    /// Accept no more tasks.
     Drain(Drain),
-    /// How a task goes.
+    /// The progress of a task.
     Feedback(Feedback),
     /// How a task ended.
     Result(Box<TaskResult>),
-    /// Something could not be done.
+    /// A frame or a command failed.
     Error(ErrorReport),
     /// Install a package.
     Install(Install),
     /// Remove a package.
     Uninstall(Uninstall),
-    /// What became of a package.
+    /// The outcome of an install or an uninstall.
     PackageEvent(PackageEvent),
-    /// A middleware asks for the next element of its chain.
+    /// A middleware calls the next element of its chain.
     NextRequest(NextRequest),
-    /// What became of that.
+    /// The outcome of that call.
     NextResponse(NextResponse),
-    /// Give a part of a resource.
+    /// Read a part of a resource.
     ResourceRead(ResourceRead),
     /// A part of a resource.
     ResourceData(ResourceData),
@@ -135,7 +135,7 @@ impl MessageType {
         }
     }
 
-    /// The type of a word, if there is one.
+    /// The type with this name.
     pub fn parse(name: &str) -> Option<MessageType> {
         if name == "command.error" {
             return Some(MessageType::Error);
@@ -143,7 +143,7 @@ impl MessageType {
         MessageType::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
-    /// The code that answers a payload of this type that cannot be read.
+    /// The code of the reply to a payload of this type that cannot be read.
     pub fn error_code(self) -> ErrorCode {
         match self {
             MessageType::Install | MessageType::Uninstall | MessageType::PackageEvent => {
@@ -153,8 +153,7 @@ impl MessageType {
         }
     }
 
-    /// Reads a payload of this type. The error is that of the shape alone; what fields say together is looked at by
-    /// `Frame::parse`.
+    /// Reads a payload of this type and checks its form only. `Frame::parse` checks the fields against one another.
     pub(super) fn read(self, payload: &str) -> Result<Message, PayloadError> {
         Ok(match self {
             MessageType::Handshake => Message::Handshake(read(payload)?),
@@ -229,16 +228,19 @@ impl Message {
     }
 }
 
-/// What is wrong with the shape of a piece of JSON, and where.
+/// What is wrong with the form of a piece of JSON, and where.
 pub(super) struct PayloadError {
     pub(super) field: Option<String>,
     pub(super) message: String,
 }
 
-/// Reads JSON; the field that was wrong is looked for only when one was, because looking is not free.
+/// Reads JSON. A second pass finds the path of the wrong field, only after an error, because it is slower.
 pub(super) fn read<'a, T: serde::Deserialize<'a>>(json: &'a str) -> Result<T, PayloadError> {
     let quick: Result<T, serde_json::Error> = serde_json::from_str(json);
-    let Err(error) = quick else { return quick.map_err(|_| unreachable!("just matched")) };
+    let error = match quick {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let field = serde_path_to_error::deserialize::<_, T>(&mut deserializer)
         .err()
@@ -247,7 +249,7 @@ pub(super) fn read<'a, T: serde::Deserialize<'a>>(json: &'a str) -> Result<T, Pa
     Err(PayloadError { field, message: strip_position(&error.to_string()) })
 }
 
-/// Without " at line 1 column 7": a frame is one line, and the place of a part of it says nothing.
+/// Removes " at line 1 column 7". A frame is one line, so the position does not help.
 fn strip_position(message: &str) -> String {
     message.rfind(" at line ").map_or(message, |end| &message[..end]).to_owned()
 }

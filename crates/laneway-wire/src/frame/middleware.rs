@@ -1,35 +1,35 @@
-//! Frames by which a middleware runs the rest of its chain: `next` asked, `next` answered.
+//! Frames by which a middleware calls the rest of its chain: the request and the response.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::{self, JsonObject, Text};
 
-/// A middleware asks for the next element of its chain.
+/// A middleware calls the next element of its chain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NextRequest {
-    /// Names this request; the answer carries it.
+    /// The id of this request. The response has the same id.
     pub request_id: Text,
     /// The run.
     pub run_id: Text,
     /// The host node.
     pub node_id: Text,
-    /// The middleware that asks.
+    /// The middleware that calls.
     pub middleware_id: Text,
-    /// Its place in the chain.
+    /// Its index in the chain.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "i64")]
     pub chain_index: Option<i64>,
-    /// What the host gets along.
+    /// Context for the host.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub host_ctx: Option<JsonObject>,
-    /// What the middlewares pass among themselves.
+    /// Context that the middlewares share.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub middleware_ctx: Option<JsonObject>,
-    /// What the next element gets.
+    /// The input of the next element.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub payload: Option<JsonObject>,
@@ -39,7 +39,7 @@ pub struct NextRequest {
     pub timeout_ms: Option<u64>,
 }
 
-/// What became of a `next`.
+/// The outcome of a call of the next element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NextResponse {
@@ -49,17 +49,17 @@ pub struct NextResponse {
     pub run_id: Text,
     /// The host node.
     pub node_id: Text,
-    /// The middleware that asked.
+    /// The middleware that called.
     pub middleware_id: Text,
-    /// What the rest of the chain gave.
+    /// The result of the rest of the chain.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub result: Option<JsonObject>,
-    /// What went wrong: `code` and `message`.
+    /// The error: `code` and `message`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub error: Option<JsonObject>,
-    /// How it came about.
+    /// Trace data.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub trace: Option<JsonObject>,

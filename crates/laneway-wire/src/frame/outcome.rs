@@ -1,4 +1,4 @@
-//! Frames by which a worker tells how a task goes and how it ended, and by which either side says what went wrong.
+//! Frames with reports of tasks, and error reports of either side.
 
 use schemars::JsonSchema;
 use serde::de::Error as _;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::session::METRICS_MAX;
 use super::text::{self, JsonObject, List, Table, Text, Timestamp};
 
-/// Most chunks in one frame.
+/// The largest number of chunks in a frame.
 pub const CHUNKS_MAX: usize = 256;
-/// Most artifacts of one result.
+/// The largest number of artifacts of a result.
 pub const ARTIFACTS_MAX: usize = 256;
 
-/// How a task goes. May be lost; says nothing final.
+/// A progress report. It may be lost, and it is never final.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Feedback {
@@ -20,44 +20,44 @@ pub struct Feedback {
     pub run_id: Text,
     /// The task.
     pub task_id: Text,
-    /// Where in its life the task is, such as `running`, `streaming`, `waiting_inputs`.
+    /// The stage of the task, such as `running`, `streaming`, `waiting_inputs`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Text")]
     pub stage: Option<Text>,
-    /// How far it is, from 0 to 1.
+    /// The progress, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::fraction")]
     #[schemars(with = "f64", range(min = 0.0, max = 1.0))]
     pub progress: Option<f64>,
-    /// How it goes, for people.
+    /// A message for people.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub message: Option<String>,
-    /// What it writes, in order.
+    /// The output of the task, in order.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_objects")]
     #[schemars(with = "List<Chunk, 0, CHUNKS_MAX>")]
     pub chunks: Option<List<Chunk, 0, CHUNKS_MAX>>,
-    /// Figures of its own, such as a loss or a rate.
+    /// Metrics of the task, such as a loss or a rate.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Table<f64, METRICS_MAX>")]
     pub metrics: Option<Table<f64, METRICS_MAX>>,
-    /// Whatever else; `results` is merged into what the task has given so far.
+    /// Further metadata. `results` is merged into the task's results so far.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub metadata: Option<JsonObject>,
 }
 
-/// A piece of what a task writes: text, or bytes as base64, never both.
+/// A piece of the output of a task: text, or bytes as base64, never both.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(transform = text_or_data)]
 #[serde(deny_unknown_fields)]
 pub struct Chunk {
-    /// Where it belongs.
+    /// Its channel.
     pub channel: Channel,
-    /// Its place in its channel, from 0.
+    /// Its index in the channel, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64", default)]
     pub index: Option<u64>,
-    /// What sort of data it is.
+    /// The media type of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", default)]
     pub mime_type: Option<String>,
@@ -69,7 +69,7 @@ pub struct Chunk {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", default)]
     pub data_base64: Option<String>,
-    /// Whatever else; `terminal: true` ends the channel.
+    /// Further metadata. `terminal: true` ends the channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "JsonObject", default)]
     pub metadata: Option<JsonObject>,
@@ -105,7 +105,7 @@ fn text_or_data(schema: &mut schemars::Schema) {
     schema.insert("not".to_owned(), serde_json::json!({"required": ["text", "data_base64"]}));
 }
 
-/// Where a chunk belongs.
+/// The channel of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
@@ -115,9 +115,9 @@ pub enum Channel {
     Stderr,
     /// Log lines.
     Log,
-    /// What a language model writes.
+    /// The output of a language model.
     Llm,
-    /// Figures.
+    /// Metrics.
     Metric,
     /// Anything else.
     Custom,
@@ -128,7 +128,7 @@ impl Channel {
     pub const ALL: [Channel; 6] =
         [Channel::Stdout, Channel::Stderr, Channel::Log, Channel::Llm, Channel::Metric, Channel::Custom];
 
-    /// The channel as it stands on the wire.
+    /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Channel::Stdout => "stdout",
@@ -141,7 +141,7 @@ impl Channel {
     }
 }
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskResult {
@@ -149,43 +149,43 @@ pub struct TaskResult {
     pub run_id: Text,
     /// The task; the envelope's `seq` names the attempt.
     pub task_id: Text,
-    /// How it ended.
+    /// The status.
     pub status: ResultStatus,
-    /// What it gave; `{}` where nothing.
+    /// The result. `{}` when there is none.
     pub result: JsonObject,
-    /// How long it ran.
+    /// How long the task ran, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "u64")]
     pub duration_ms: Option<u64>,
-    /// Whatever else; `retryable` says whether trying a failed task again may help.
+    /// Further metadata. `retryable` says whether a retry of a failed task may help.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub metadata: Option<JsonObject>,
-    /// What it made.
+    /// The artifacts.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_objects")]
     #[schemars(with = "List<Artifact, 0, ARTIFACTS_MAX>")]
     pub artifacts: Option<List<Artifact, 0, ARTIFACTS_MAX>>,
-    /// What went wrong, with `FAILED` and `CANCELLED`.
+    /// The error, with `FAILED` and `CANCELLED`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_object")]
     #[schemars(with = "ResultError")]
     pub error: Option<ResultError>,
 }
 
-/// How a task ended.
+/// The status of a task that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ResultStatus {
-    /// It did what it should.
+    /// The task succeeded.
     Succeeded,
-    /// It did not.
+    /// The task failed.
     Failed,
-    /// There was nothing to do; what depends on it goes on.
+    /// The task had nothing to do. Nodes that depend on it go on.
     Skipped,
-    /// It was told to stop, and did.
+    /// The task stopped on request.
     Cancelled,
 }
 
-/// Something that a task made.
+/// An artifact of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Artifact {
@@ -193,51 +193,51 @@ pub struct Artifact {
     pub resource_id: Text,
     /// The worker that has it.
     pub worker_id: Text,
-    /// What sort of thing it is.
+    /// The type of the artifact.
     pub r#type: Text,
-    /// How large it is.
+    /// Its size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "u64")]
     pub size_bytes: Option<u64>,
-    /// True where the result holds the data itself.
+    /// True when the result contains the data itself.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "bool")]
     pub inline: Option<bool>,
-    /// When it is gone.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Timestamp")]
     pub expires_at: Option<Timestamp>,
-    /// Whatever else is known of it.
+    /// Further metadata.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub metadata: Option<JsonObject>,
 }
 
-/// What went wrong with a task.
+/// The error of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResultError {
-    /// A stable word: one of the protocol's codes, or the handler's own.
+    /// A stable code: one of the protocol's codes, or one of the handler.
     pub code: Text,
     /// What happened, for people.
     pub message: String,
-    /// What helps, for people.
+    /// The remedy, for people.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub remediation: Option<String>,
 }
 
-/// A frame or a command could not be done. Also read under the type `command.error`.
+/// A frame or a command failed. Also read under the type `command.error`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorReport {
-    /// A stable word: one of the protocol's codes, or another one.
+    /// A stable code: one of the protocol's codes, or another one.
     pub code: Text,
     /// What happened, for people.
     #[serde(deserialize_with = "text::prose")]
     #[schemars(length(min = 1))]
     pub message: String,
-    /// What helps, for people.
+    /// The remedy, for people.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub remediation: Option<String>,
@@ -247,15 +247,15 @@ pub struct ErrorReport {
     pub context: Option<ErrorContext>,
 }
 
-/// Where something went wrong.
+/// The context of an error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorContext {
-    /// The part that says so, such as `worker.runner`.
+    /// The part that reports it, such as `worker.runner`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub r#where: Option<String>,
-    /// Whatever helps to understand it.
+    /// Further details.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "JsonObject")]
     pub details: Option<JsonObject>,

@@ -1,4 +1,4 @@
-//! Frames about packages: install one, remove one, and what became of it.
+//! Frames about packages: install one, remove one, and the outcome.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct Install {
     pub name: Text,
     /// Its version.
     pub version: Text,
-    /// Where the archive is: `https`, `http` or `file`.
+    /// The URL of the archive: `https`, `http` or `file`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(schema_with = "url")]
     pub url: Option<String>,
@@ -29,12 +29,12 @@ pub struct Install {
 pub struct Uninstall {
     /// Its name.
     pub name: Text,
-    /// Only this version; absent or `null`: every one.
+    /// Only this version. Absent or `null`: every version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<Text>,
 }
 
-/// What became of an install or an uninstall.
+/// The outcome of an install or an uninstall.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PackageEvent {
@@ -42,9 +42,9 @@ pub struct PackageEvent {
     pub name: Text,
     /// Its version.
     pub version: Text,
-    /// Whether what was asked is done.
+    /// Whether the operation succeeded.
     pub status: PackageOutcome,
-    /// Where more can be read.
+    /// The URL of a log.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub log_url: Option<String>,
@@ -54,13 +54,13 @@ pub struct PackageEvent {
     pub details: Option<JsonObject>,
 }
 
-/// Whether what was asked is done.
+/// Whether an operation on a package succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PackageOutcome {
-    /// It is done; an uninstall says so, too, and `details.operation` tells which it was.
+    /// The operation succeeded, also for an uninstall. `details.operation` says which operation it was.
     Installed,
-    /// It is not, and everything is as before.
+    /// The operation failed and changed nothing.
     Failed,
 }
 

@@ -1,4 +1,4 @@
-//! Frames by which a scheduler reads what a task made on a worker: a part asked for, a part given.
+//! Frames by which the scheduler reads a resource of a worker: the request and the data.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
@@ -6,12 +6,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::text::Text;
 
-/// Most bytes that one frame asks for and brings: as base64 still far below the longest frame.
+/// The largest part of a resource in one frame, in bytes. As base64 it stays far below the longest frame.
 pub const READ_LEN_MAX: u32 = 1 << 20;
 /// The same, as characters of base64.
 const DATA_LEN_MAX: usize = (READ_LEN_MAX as usize).div_ceil(3) * 4;
 
-/// Give a part of a resource.
+/// Read a part of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceRead {
@@ -19,7 +19,7 @@ pub struct ResourceRead {
     pub resource_id: Text,
     /// The first byte, from 0.
     pub offset: u64,
-    /// Most bytes of the answer.
+    /// The largest number of bytes of the response.
     #[schemars(range(min = 1, max = READ_LEN_MAX))]
     #[serde(deserialize_with = "read_len")]
     pub limit: u32,
@@ -31,11 +31,11 @@ pub struct ResourceRead {
 pub struct ResourceData {
     /// Its name in the worker's resource registry.
     pub resource_id: Text,
-    /// The first byte that is here; the one that was asked for.
+    /// The first byte of `data_base64`: the offset of the request.
     pub offset: u64,
-    /// How large the whole resource is.
+    /// The size of the whole resource.
     pub size_bytes: u64,
-    /// The bytes, as base64: at most as many as were asked for, and none only behind the end.
+    /// The bytes, as base64: at most the requested number, and none only past the end.
     #[serde(deserialize_with = "data")]
     #[schemars(schema_with = "data_schema")]
     pub data_base64: String,
@@ -62,6 +62,6 @@ fn data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 fn data_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string", "maxLength": DATA_LEN_MAX,
-        "description": "The bytes, as base64: at most as many as were asked for, and none only behind the end."
+        "description": "The bytes, as base64: at most the requested number, and none only past the end."
     })
 }

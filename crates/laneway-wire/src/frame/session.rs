@@ -1,4 +1,4 @@
-//! Frames about the session itself: who a worker is, what it can do, how it is, and that something arrived.
+//! Frames about the session itself: handshake, registration, acknowledgements and heartbeats.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,18 +6,18 @@ use serde_json::Value;
 
 use super::text::{self, JsonObject, List, Secret, Table, Text};
 
-/// Most packages, and manifests, that a worker registers.
+/// The largest number of packages, and of manifests, in a registration.
 pub const PACKAGES_MAX: usize = 1_024;
-/// Most runtimes, features or channels that a worker registers, of each.
+/// The largest number of runtimes, of features, and of channels in a registration.
 pub const OFFERS_MAX: usize = 256;
-/// Most kinds with a limit of their own that a worker registers.
+/// The largest number of kinds with a limit in a registration.
 pub const NODE_LIMITS_MAX: usize = 1_024;
-/// Most tasks that a worker lists when it registers.
+/// The largest number of tasks in a registration.
 pub const TASKS_MAX: usize = 16_384;
-/// Most figures in one frame.
+/// The largest number of metrics in one frame.
 pub const METRICS_MAX: usize = 256;
 
-/// The first frame of a connection: who speaks, and how that is shown.
+/// The first frame of a connection: the worker and its credentials.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Handshake {
@@ -25,15 +25,15 @@ pub struct Handshake {
     #[schemars(range(min = 1))]
     #[serde(deserialize_with = "at_least_one")]
     pub protocol: u32,
-    /// How the worker shows who it is.
+    /// The credentials of the worker.
     #[serde(deserialize_with = "text::object")]
     pub auth: Auth,
-    /// Who the worker is.
+    /// The identity of the worker.
     #[serde(deserialize_with = "text::object")]
     pub worker: WorkerIdentity,
 }
 
-/// How a worker shows who it is.
+/// The credentials of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
@@ -42,12 +42,12 @@ pub struct Auth {
     /// The token, with `mode` `token`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
-    /// The fingerprint of the certificate, with `mode` `mtls`; what counts is the certificate itself.
+    /// The fingerprint of the certificate, with `mode` `mtls`. The server checks the certificate itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 }
 
-/// The ways to show who one is.
+/// The types of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuthMode {
@@ -57,11 +57,11 @@ pub enum AuthMode {
     Mtls,
 }
 
-/// Who a worker is.
+/// The identity of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerIdentity {
-    /// Its name, the same after every reconnect and restart; equals `sender.id`.
+    /// Its name. It stays the same after a reconnect or a restart, and equals `sender.id`.
     pub id: Text,
     /// The version of its program.
     pub version: Text,
@@ -69,21 +69,21 @@ pub struct WorkerIdentity {
     pub hostname: Text,
 }
 
-/// The second frame: what the worker can do.
+/// The second frame: the registration of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Register {
-    /// How much it runs at once, and what it knows.
+    /// Its slots, runtimes and features.
     #[serde(deserialize_with = "text::object")]
     pub capabilities: Capabilities,
-    /// The packages it has.
+    /// Its packages.
     #[serde(deserialize_with = "text::objects")]
     pub packages: List<Package, 0, PACKAGES_MAX>,
-    /// The lanes whose jobs it wants. Names that are no lanes mean nothing; without a lane among them, every one is meant.
+    /// The lanes that it serves. The server ignores unknown names. Without a known lane, it serves every lane.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "List<Text, 0, OFFERS_MAX>")]
     pub channels: Option<List<Text, 0, OFFERS_MAX>>,
-    /// An older word for `channels`.
+    /// An older name of `channels`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "List<Text, 0, OFFERS_MAX>")]
     pub queues: Option<List<Text, 0, OFFERS_MAX>>,
@@ -91,13 +91,13 @@ pub struct Register {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_objects")]
     #[schemars(with = "List<Manifest, 0, PACKAGES_MAX>")]
     pub manifests: Option<List<Manifest, 0, PACKAGES_MAX>>,
-    /// Names the worker's process: chosen when it starts, told at every connect, never used again. At most 128 bytes.
-    /// Without it every connection counts as a new process.
+    /// The boot id: names the worker's process. The worker chooses it at start, sends it at every connect, and never
+    /// uses it again. At most 128 bytes. Without it, every connection counts as a new process.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Text")]
     pub boot_id: Option<Text>,
-    /// The tasks that the process still has: they run, or their results are not acknowledged yet. All others that the
-    /// worker was given are lost.
+    /// The tasks that the process still has: they run, or their results are not acknowledged yet. All other tasks of
+    /// the worker are lost.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_objects")]
     #[schemars(with = "List<KeptTask, 0, TASKS_MAX>")]
     pub tasks: Option<List<KeptTask, 0, TASKS_MAX>>,
@@ -109,39 +109,39 @@ pub struct Register {
 pub struct KeptTask {
     /// The task.
     pub task_id: Text,
-    /// Which attempt at it, as in the envelope of its dispatch.
+    /// The number of the attempt, as in the envelope of its dispatch.
     pub seq: u64,
 }
 
 impl Register {
-    /// The channels, whichever word they were sent under.
+    /// The channels, under either name.
     pub fn channels(&self) -> &[Text] {
         self.channels.as_deref().or(self.queues.as_deref()).unwrap_or_default()
     }
 }
 
-/// What a worker can do.
+/// The capabilities of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Capabilities {
-    /// How much it runs at once.
+    /// How many tasks it runs at once.
     #[serde(deserialize_with = "text::object")]
     pub concurrency: Concurrency,
-    /// What its handlers are written in or run on, such as `process` or `python`.
+    /// The runtimes of its handlers, such as `process` or `python`.
     pub runtimes: List<Text, 1, OFFERS_MAX>,
-    /// What it can do beside running tasks; also the kinds it handles, each as `kind:<name>`.
+    /// Its features. They include the kinds that it handles, each as `kind:<name>`.
     pub features: List<Text, 0, OFFERS_MAX>,
 }
 
-/// How much a worker runs at once.
+/// How many tasks a worker runs at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Concurrency {
-    /// Most tasks at once.
+    /// The limit of all tasks.
     #[schemars(range(min = 1))]
     #[serde(deserialize_with = "at_least_one")]
     pub max_parallel: u32,
-    /// Most tasks of one kind at once.
+    /// The limits of single kinds.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "Table<Limit, NODE_LIMITS_MAX>")]
     pub per_node_limits: Option<Table<Limit, NODE_LIMITS_MAX>>,
@@ -165,19 +165,19 @@ pub struct Package {
     pub name: Text,
     /// Its version.
     pub version: Text,
-    /// Whether it can be used.
+    /// Its status.
     pub status: PackageStatus,
 }
 
-/// Whether a package can be used.
+/// The status of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PackageStatus {
-    /// It stands.
+    /// The package can be used.
     Installed,
-    /// It should be there and is not.
+    /// The package is missing.
     Missing,
-    /// It is there and cannot be used.
+    /// The package exists and cannot be used.
     Failed,
 }
 
@@ -189,20 +189,21 @@ pub struct Manifest {
     pub name: Text,
     /// The package's version.
     pub version: Text,
-    /// What it says of itself.
+    /// Its content.
     pub manifest: JsonObject,
 }
 
-/// A frame arrived. Matched by `ack.for` of the envelope, else by `for`.
+/// An acknowledgement. It belongs to the frame that `ack.for` of the envelope names, or else `for`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ack {
-    /// False where the frame arrived and was rejected. Absent means true.
+    /// False when the frame arrived and was rejected. Absent means true.
     #[serde(default = "yes")]
     pub ok: bool,
     /// The id of the frame that arrived.
     pub r#for: Text,
-    /// Words for programs, each as `name=value` or an error code; readers skip what they do not know.
+    /// Data for programs: `name=value` pairs or an error code, separated by spaces. Readers skip what they do not
+    /// know.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "String")]
     pub info: Option<String>,
@@ -216,52 +217,52 @@ impl Ack {
     }
 }
 
-/// A sign of life.
+/// A heartbeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
-    /// False where the worker wants no new work for now.
+    /// False when the worker requests no new work for now.
     pub healthy: bool,
-    /// How it is.
+    /// The vital metrics of the worker.
     #[serde(deserialize_with = "text::object")]
     pub metrics: Vitals,
-    /// How its packages are.
+    /// The health of its packages.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_object")]
     #[schemars(with = "PackageHealth")]
     pub packages: Option<PackageHealth>,
 }
 
-/// How a worker is. Open: whatever else it measures is carried along.
+/// The vital metrics of a worker. It may send further metrics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Vitals {
-    /// How many tasks run.
+    /// The number of running tasks.
     pub inflight: u64,
-    /// How busy its processors are, in percent.
+    /// The used processor time in percent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::amount")]
     #[schemars(with = "f64", range(min = 0.0))]
     pub cpu_pct: Option<f64>,
-    /// How full its memory is, in percent.
+    /// The used memory in percent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::amount")]
     #[schemars(with = "f64", range(min = 0.0))]
     pub mem_pct: Option<f64>,
-    /// How full its disk is, in percent.
+    /// The used disk in percent.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::amount")]
     #[schemars(with = "f64", range(min = 0.0))]
     pub disk_pct: Option<f64>,
-    /// How long the last heartbeat took to be acknowledged.
+    /// The round trip of the last heartbeat, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "u64")]
     pub latency_ms: Option<u64>,
-    /// Whatever else it measures.
+    /// Further metrics.
     #[serde(flatten)]
     pub more: Table<Value, METRICS_MAX>,
 }
 
-/// How the packages of a worker are.
+/// The health of a worker's packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PackageHealth {
-    /// True where they are not what was registered.
+    /// True when they differ from the registration.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
     #[schemars(with = "bool")]
     pub drift: Option<bool>,

@@ -1,4 +1,4 @@
-//! What frames read, reject and write.
+//! Frames are read, rejected and written correctly.
 
 mod samples;
 mod schemas;
@@ -30,7 +30,7 @@ fn every_type_has_a_sample_and_comes_back_as_it_was() {
         let written: Value = serde_json::from_str(&read.encode()).unwrap();
         assert_eq!(written["corr"], "t1");
         assert_eq!(written["ts"], "2030-01-01T07:00:00Z");
-        // Nothing of the payload is lost; `null` and absent say the same.
+        // No field of the payload is lost. `null` and absent mean the same.
         if kind != "handshake" {
             let numbers = |value: &Value| value.to_string().replace("40.0", "40");
             assert_eq!(numbers(&written["payload"]), numbers(&sent["payload"]));
@@ -54,7 +54,7 @@ fn d1_the_error_names_the_field_the_frame_and_the_right_code() {
 }
 
 #[test]
-fn d1_the_envelope_is_looked_at_before_the_payload() {
+fn d1_the_envelope_is_checked_before_the_payload() {
     let mut both = frame("cmd.drain", json!({"limit_ms": 0}));
     both["tenant"] = json!("");
     let error = parse(&both).unwrap_err();
@@ -64,7 +64,7 @@ fn d1_the_envelope_is_looked_at_before_the_payload() {
 }
 
 #[test]
-fn x13_garbage_is_answered_and_never_fatal() {
+fn x13_garbage_gets_a_reply_and_is_never_fatal() {
     let cases: [(&[u8], FramePart); 7] = [
         (b"", FramePart::Json),
         (b"\xff\xfe\x00", FramePart::Json),
@@ -77,7 +77,7 @@ fn x13_garbage_is_answered_and_never_fatal() {
     for (bytes, part) in cases {
         let error = Frame::parse(bytes).unwrap_err();
         assert_eq!((error.part, error.code), (part, ErrorCode::CmdUnknown), "{bytes:?}: {error}");
-        // The answer is a frame itself.
+        // The reply is a frame itself.
         let report = serde_json::to_string(&error.report()).unwrap();
         assert!(serde_json::from_str::<ErrorReport>(&report).is_ok(), "{report}");
     }
@@ -89,15 +89,15 @@ fn x13_garbage_is_answered_and_never_fatal() {
 #[test]
 fn a_frame_may_be_as_long_as_the_limit_and_no_longer() {
     let mut sent = frame("cmd.drain", json!({"reason": ""}));
-    let room = FRAME_LEN_MAX - sent.to_string().len();
-    sent["payload"]["reason"] = json!("x".repeat(room));
+    let free = FRAME_LEN_MAX - sent.to_string().len();
+    sent["payload"]["reason"] = json!("x".repeat(free));
     assert!(parse(&sent).is_ok());
-    sent["payload"]["reason"] = json!("x".repeat(room + 1));
+    sent["payload"]["reason"] = json!("x".repeat(free + 1));
     assert_eq!(parse(&sent).unwrap_err().part, FramePart::Size);
 }
 
 #[test]
-fn lists_and_names_end_somewhere() {
+fn lists_and_names_are_bounded() {
     let mut sent = frame("cmd.drain", json!({}));
     sent["flags"] = json!(vec!["f"; FLAGS_MAX]);
     assert!(parse(&sent).is_ok());
@@ -111,7 +111,7 @@ fn lists_and_names_end_somewhere() {
 }
 
 #[test]
-fn deep_nesting_is_carried_and_not_walked() {
+fn deep_nesting_is_carried_unread() {
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     let mut sent = frame("cmd.dispatch", dispatch()).to_string();
     sent = sent.replace("{\"width\":3}", &format!("{{\"deep\":{deep}}}"));
@@ -125,7 +125,7 @@ fn deep_nesting_is_carried_and_not_walked() {
 }
 
 #[test]
-fn reads_what_older_workers_send() {
+fn frames_of_older_workers_are_read() {
     let error = json!({"code": "E.RUNNER.FAILURE", "message": "no"});
     let read = parse(&frame("command.error", error)).unwrap();
     assert_eq!(read.message.kind(), MessageType::Error);
@@ -162,7 +162,7 @@ fn t1_middleware_metadata_must_fit_together() {
     host["node_id"] = json!("n1");
     assert!(parse(&frame("cmd.dispatch", host.clone())).is_ok());
     assert!(with(json!({"node_id": "m1", "chain_index": 0})).is_ok());
-    // The source document says that the host's place is `null`.
+    // The source document says that the host's index is `null`.
     host["chain_index"] = Value::Null;
     assert!(parse(&frame("cmd.dispatch", host)).is_ok());
 
@@ -186,7 +186,7 @@ fn t1_middleware_metadata_must_fit_together() {
 }
 
 #[test]
-fn codes_are_words_and_back() {
+fn codes_convert_to_names_and_back() {
     for code in ErrorCode::ALL {
         assert_eq!(ErrorCode::parse(code.as_str()), Some(code));
         assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
@@ -202,7 +202,7 @@ fn secrets_are_sent_and_never_printed() {
 }
 
 #[test]
-fn acks_carry_words_for_programs() {
+fn acks_carry_pairs_for_programs() {
     let ack = |info: &str| Ack { ok: true, r#for: Text::fixed("x"), info: Some(info.to_owned()) };
     assert_eq!(ack("lease_ms=30000 heartbeat_ms=5000").info_ms("heartbeat_ms"), Some(5_000));
     assert_eq!(ack("E.RESULT.DUPLICATE").info_ms("lease_ms"), None);

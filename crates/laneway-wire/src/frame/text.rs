@@ -1,7 +1,7 @@
-//! The small values that frames are made of: texts that are not empty, times, JSON objects, bounded lists and tables.
+//! The small values that frames consist of: non-empty texts, times, JSON objects, bounded lists and tables.
 //!
-//! A value that exists is right in form. Each type knows its JSON Schema, so that what is published and what is read
-//! cannot drift apart.
+//! A value that exists is valid. Each type has its JSON Schema, so that the published schemas cannot drift from the
+//! code that reads frames.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::Object;
 
-/// Most characters of a [`Text`]: names and ids, not prose.
+/// The largest number of characters of a [`Text`]: names and ids, not prose.
 pub const TEXT_LEN_MAX: usize = 1_024;
 
 /// A name or an id: at least one character, at most [`TEXT_LEN_MAX`].
@@ -24,37 +24,37 @@ pub const TEXT_LEN_MAX: usize = 1_024;
 #[serde(transparent)]
 pub struct Text(String);
 
-/// Why a text is no [`Text`].
+/// Why a string is no [`Text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TextError {
-    /// There is nothing in it.
+    /// The string is empty.
     #[error("must not be empty")]
     Empty,
-    /// There is too much in it.
+    /// The string is too long.
     #[error("has more than {TEXT_LEN_MAX} characters")]
     TooLong,
 }
 
 impl Text {
-    /// A text from anywhere.
+    /// Checks a string.
     pub fn new(text: impl Into<String>) -> Result<Text, TextError> {
         let text = text.into();
         if text.is_empty() {
             return Err(TextError::Empty);
         }
-        // Bytes first: most texts are short, and counting characters is not free.
+        // Bytes first: most texts are short, and counting characters takes longer.
         if text.len() > TEXT_LEN_MAX && text.chars().count() > TEXT_LEN_MAX {
             return Err(TextError::TooLong);
         }
         Ok(Text(text))
     }
 
-    /// A text that stands in the source. Panics when it is no [`Text`].
+    /// A constant. Panics when it is no [`Text`].
     pub fn fixed(text: &str) -> Text {
-        Text::new(text).expect("a text in the source is right in form")
+        Text::new(text).expect("a constant text is valid")
     }
 
-    /// The text itself.
+    /// The string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -122,12 +122,12 @@ impl JsonSchema for Text {
     }
 }
 
-/// A moment with an offset from UTC, as RFC 3339 writes it. Written in UTC.
+/// A time with an offset from UTC (RFC 3339). It is written in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub jiff::Timestamp);
 
 impl Timestamp {
-    /// The moment of the wall clock.
+    /// The current time of the wall clock.
     pub fn now() -> Timestamp {
         Timestamp(jiff::Timestamp::now())
     }
@@ -161,7 +161,7 @@ impl JsonSchema for Timestamp {
     }
 }
 
-/// Any JSON object, kept byte for byte as it was written.
+/// Any JSON object, kept byte for byte.
 #[derive(Clone)]
 pub struct JsonObject(Box<RawValue>);
 
@@ -171,12 +171,12 @@ impl JsonObject {
         JsonObject::of(&serde_json::Map::new()).expect("an empty map is an object")
     }
 
-    /// The object that `value` is written as; an error where it is not written as an object.
+    /// Serializes `value`; an error when the result is not an object.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<JsonObject, serde_json::Error> {
         JsonObject::from_raw(serde_json::value::to_raw_value(value)?)
     }
 
-    /// Takes JSON text that is known to be JSON; an error where it is not an object.
+    /// Takes valid JSON; an error when it is not an object.
     pub fn from_raw(raw: Box<RawValue>) -> Result<JsonObject, serde_json::Error> {
         if raw.get().trim_start().starts_with('{') {
             Ok(JsonObject(raw))
@@ -190,7 +190,7 @@ impl JsonObject {
         self.0.get()
     }
 
-    /// Reads it as something.
+    /// Deserializes it.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.get())
     }
@@ -243,20 +243,20 @@ impl JsonSchema for JsonObject {
 #[serde(transparent)]
 pub struct List<T, const MIN: usize, const MAX: usize>(Vec<T>);
 
-/// A list has too few or too many items.
+/// A list with too few or too many items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("has {len} items; {min} to {max} are allowed")]
 pub struct LenError {
-    /// How many there are.
+    /// The number of items.
     pub len: usize,
-    /// How many there must be.
+    /// The smallest number of items.
     pub min: usize,
-    /// How many there may be.
+    /// The largest number of items.
     pub max: usize,
 }
 
 impl<T, const MIN: usize, const MAX: usize> List<T, MIN, MAX> {
-    /// A list, if it is neither too short nor too long.
+    /// A list, if its length is valid.
     pub fn new(items: Vec<T>) -> Result<Self, LenError> {
         if (MIN..=MAX).contains(&items.len()) {
             Ok(List(items))
@@ -307,7 +307,7 @@ impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for List<T, M
     }
 }
 
-/// For lists whose items are objects and nothing else.
+/// For lists of objects.
 pub(crate) fn objects<'de, T, D, const MIN: usize, const MAX: usize>(
     deserializer: D,
 ) -> Result<List<T, MIN, MAX>, D::Error>
@@ -318,7 +318,7 @@ where
     List::new(crate::object::list(deserializer)?).map_err(D::Error::custom)
 }
 
-/// For lists of objects that may be absent, but not `null`.
+/// For optional lists of objects that must not be `null`.
 pub(crate) fn present_objects<'de, T, D, const MIN: usize, const MAX: usize>(
     deserializer: D,
 ) -> Result<Option<List<T, MIN, MAX>>, D::Error>
@@ -329,26 +329,26 @@ where
     objects(deserializer).map(Some)
 }
 
-/// For fields that hold an object and nothing else.
+/// For fields with an object.
 pub(crate) fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Object::deserialize(deserializer).map(|Object(value)| value)
 }
 
-/// For fields that may be absent, but not `null`, and hold an object.
+/// For optional fields with an object that must not be `null`.
 pub(crate) fn present_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     object(deserializer).map(Some)
 }
 
-/// For fields that may be absent, but not `null`.
+/// For optional fields that must not be `null`.
 pub(crate) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// A number that JSON can carry: neither infinite nor no number, and not below zero.
+/// A finite number that is not below zero.
 pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     let number = f64::deserialize(deserializer)?;
     if number >= 0.0 { Ok(Some(number)) } else { Err(D::Error::custom("must not be below 0")) }
@@ -415,13 +415,13 @@ impl<V: JsonSchema, const MAX: usize> JsonSchema for Table<V, MAX> {
     }
 }
 
-/// Prose: any text that is not empty.
+/// Prose: a non-empty string.
 pub(crate) fn prose<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text.is_empty() { Err(D::Error::custom(TextError::Empty)) } else { Ok(text) }
 }
 
-/// For ids that may be absent, `null` or empty; all three say the same.
+/// For ids that may be absent, `null` or empty. All three mean the same.
 pub(crate) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
     match Option::<String>::deserialize(deserializer)? {
         Some(text) if !text.is_empty() => Text::new(text).map(Some).map_err(D::Error::custom),

@@ -361,11 +361,11 @@ fn defect_19_warnings_of_the_server_are_shown() {
         "id": "01a1e107-0745-7000-8d3c-4aea73d31572", "state": "queued", "kind": "ehco", "agent": "default",
         "lane": "main", "tenant": "default", "priority": 0, "attempt": 0, "failures": 0, "losses": 0,
         "created_at": "2030-01-01T00:00:00Z",
-        "warnings": [{"code": "unserved_kind", "message": "nothing serves kind ehco; did you mean echo?"}]});
+        "warnings": [{"code": "unserved_kind", "message": "no handler serves kind ehco; did you mean echo?"}]});
     let (url, asked) = answer_once("201 Created", job);
     let output = laneway().args(["--url", &url, "submit", "ehco"]).output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "warning: nothing serves kind ehco; did you mean echo?\n");
+    assert_eq!(text(&output.stderr), "warning: no handler serves kind ehco; did you mean echo?\n");
     assert!(asked.join().unwrap().0.starts_with("POST /v1/jobs "));
 }
 

@@ -1,4 +1,4 @@
-//! Parts of what tasks made: asked for, given, rejected, late.
+//! Parts of artifacts: requested, sent, rejected, late.
 
 use laneway_runtime::PartTrouble;
 use laneway_wire::frame::ResourceRead;
@@ -7,7 +7,7 @@ use super::super::artifact_chunks::{CHUNK_REQUESTS_MAX, CHUNK_TIMEOUT};
 use super::*;
 
 impl World {
-    /// Somebody wants eight bytes of `res-1`. Gives the id of the frame that asks for them.
+    /// A reader requests eight bytes of `res-1`. Returns the id of the frame.
     fn request_chunk(&mut self, offset: u64) -> Result<String, PartTrouble> {
         let read = ResourceRead { resource_id: Text::fixed("res-1"), offset, limit: 8 };
         let asked = self.session.request_chunk(self.now(), read, &mut self.actions);
@@ -16,7 +16,7 @@ impl World {
         id
     }
 
-    /// The worker answers a frame of ours.
+    /// The worker replies to a frame.
     fn receive_answer(&mut self, kind: &str, corr: &str, payload: Value) {
         let mut frame = self.frame(kind, payload);
         frame["corr"] = json!(corr);
@@ -32,15 +32,15 @@ impl World {
 }
 
 #[test]
-fn parts_are_asked_for_once_and_given_once() {
+fn parts_are_requested_once_and_sent_once() {
     let mut world = World::up();
     let (first, second) = (world.request_chunk(0).unwrap(), world.request_chunk(8).unwrap());
     world.receive_chunk(&second, 8, "aWprbA==");
     world.receive_chunk(&first, 0, "YWJjZGVmZ2g=");
-    // Given again, or never asked for: nobody waits for it.
+    // A duplicate, or a part that was never requested, has no reader.
     world.receive_chunk(&first, 0, "YWJjZGVmZ2g=");
     world.receive_chunk("s7-99", 0, "YWJjZGVmZ2g=");
-    world.receive_chunk("somebody-elses", 0, "YWJjZGVmZ2g=");
+    world.receive_chunk("of-another-connection", 0, "YWJjZGVmZ2g=");
     world.check(&expect![[r#"
         scheduler resource.read
         scheduler resource.read
@@ -55,7 +55,7 @@ fn parts_are_asked_for_once_and_given_once() {
 }
 
 #[test]
-fn a_worker_may_give_less_but_neither_more_nor_nothing_nor_something_else() {
+fn a_worker_may_send_less_but_neither_more_nor_nothing_nor_other_data() {
     let mut world = World::up();
     let asked = world.request_chunk(0).unwrap();
     world.receive_chunk(&asked, 0, "YWI=");
@@ -73,15 +73,15 @@ fn a_worker_may_give_less_but_neither_more_nor_nothing_nor_something_else() {
         scheduler resource.read
         worker    resource.data w-5
         scheduler error E.CMD.UNKNOWN w-5
-        session   has no part 4: Failed("`data_base64` has more bytes than were asked for or are there, or none although some are")
+        session   has no part 4: Failed("`data_base64` has more bytes than were requested or exist, or none although some exist")
         scheduler resource.read
         worker    resource.data w-6
         scheduler error E.CMD.UNKNOWN w-6
-        session   has no part 6: Failed("`data_base64` has more bytes than were asked for or are there, or none although some are")
+        session   has no part 6: Failed("`data_base64` has more bytes than were requested or exist, or none although some exist")
         scheduler resource.read
         worker    resource.data w-7
         scheduler error E.CMD.UNKNOWN w-7
-        session   has no part 8: Failed("`resource_id` or `offset` is not what was asked for")
+        session   has no part 8: Failed("`resource_id` or `offset` does not match the request")
         scheduler resource.read
         worker    resource.data w-8
         scheduler error E.CMD.UNKNOWN w-8
@@ -93,7 +93,7 @@ fn a_worker_may_give_less_but_neither_more_nor_nothing_nor_something_else() {
 }
 
 #[test]
-fn what_a_worker_does_not_have_is_missing_and_what_it_does_not_know_is_not_asked_again() {
+fn a_missing_part_is_reported_and_a_worker_without_support_is_not_asked_again() {
     let mut world = World::up();
     for code in ["E.RESOURCE.MISSING", "E.CMD.CONCURRENCY_VIOLATION", "E.INTERNAL", "E.CMD.UNKNOWN"] {
         let asked = world.request_chunk(0).unwrap();
@@ -117,7 +117,7 @@ fn what_a_worker_does_not_have_is_missing_and_what_it_does_not_know_is_not_asked
 }
 
 #[test]
-fn a_part_that_does_not_come_is_given_up_in_time() {
+fn a_late_part_times_out() {
     let mut world = World::up();
     let asked = world.request_chunk(0).unwrap();
     let beat = json!({"healthy": true, "metrics": {"inflight": 0}});
@@ -135,11 +135,11 @@ fn a_part_that_does_not_come_is_given_up_in_time() {
     assert_eq!(given_up, Some(CHUNK_TIMEOUT));
     world.log.clear();
     world.receive_chunk(&asked, 0, "YWI=");
-    assert!(!world.log.contains("has part"), "nobody waits for it: {}", world.log);
+    assert!(!world.log.contains("has part"), "no reader waits for it: {}", world.log);
 }
 
 #[test]
-fn what_is_asked_of_one_worker_is_bounded() {
+fn open_requests_to_one_worker_are_bounded() {
     let mut world = World::up();
     let asked: Vec<String> = (0..CHUNK_REQUESTS_MAX).map(|_| world.request_chunk(0).unwrap()).collect();
     assert_eq!(world.request_chunk(0), Err(PartTrouble::Busy));

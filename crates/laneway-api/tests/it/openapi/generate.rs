@@ -1,11 +1,11 @@
-//! Makes requests that a schema allows, the same ones for the same seed.
+//! Generates requests that a schema allows, the same ones for the same seed.
 
 use serde_json::{Map, Value, json};
 
 /// How deep optional objects are filled in.
 const DEPTH_MAX: u32 = 6;
 
-/// Makes values of the schemas of one document.
+/// Generates values for the schemas of one document.
 pub struct Generator<'a> {
     document: &'a Value,
     state: u64,
@@ -17,7 +17,7 @@ impl<'a> Generator<'a> {
         Generator { document, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
-    /// A request of this schema. What a schema cannot say, and descriptions do, is kept, too.
+    /// A request of this schema. It also obeys the rules that only the descriptions have.
     pub fn request(&mut self, schema: &str) -> Value {
         let mut request = self.value(&json!({"$ref": format!("#/components/schemas/{schema}")}), 0);
         let fields = request.as_object_mut().expect("requests are objects");
@@ -34,7 +34,7 @@ impl<'a> Generator<'a> {
             "RunRequest" => keep_rules_of_runs(fields),
             "LeaseRequest" => keep_rules_of_leases(fields),
             "InstanceRequest" => {
-                // An address is a port or a URL, which must be one that may be called.
+                // An address is a port or a URL.
                 fields.remove("url");
                 fields.insert("port".to_owned(), json!(9_867));
             }
@@ -45,7 +45,7 @@ impl<'a> Generator<'a> {
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        // xorshift64*: small, and good enough to choose with.
+        // xorshift64*: small, and good enough to choose values.
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
         self.state ^= self.state >> 27;
@@ -65,8 +65,8 @@ impl<'a> Generator<'a> {
             let shape = self.pick(shapes).clone();
             return self.value(&shape, depth);
         }
-        if let Some(words) = schema["enum"].as_array() {
-            return self.pick(words).clone();
+        if let Some(values) = schema["enum"].as_array() {
+            return self.pick(values).clone();
         }
         let kind = match &schema["type"] {
             Value::Array(kinds) => self.pick(kinds).clone(),
@@ -120,7 +120,7 @@ impl<'a> Generator<'a> {
         self.pick(&[json!(least), json!(most), json!(near)]).clone()
     }
 
-    /// A text of the sort that the schema's format or pattern describes.
+    /// A string that matches the format or pattern of the schema.
     fn text(&mut self, schema: &Value) -> Value {
         if schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms)")) {
             return self.span(schema);
@@ -149,7 +149,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A length of time that the schema allows, often at its bounds.
+    /// A duration that the schema allows, often at its bounds.
     fn span(&mut self, schema: &Value) -> Value {
         const SAMPLES: [&str; 16] = [
             "0ms",
@@ -175,7 +175,7 @@ impl<'a> Generator<'a> {
         self.pick(&allowed).clone()
     }
 
-    /// One of `cron`, `every` and `at`; what belongs to the others is left out.
+    /// One of `cron`, `every` and `at`, without the options of the others.
     fn keep_rules_of_timings(&mut self, fields: &mut Map<String, Value>) {
         let timing = ["cron", "every", "at"][self.below(3) as usize];
         for other in ["cron", "every", "at", "zone", "anchor"] {
@@ -208,9 +208,9 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// What descriptions say of jobs beside their schema.
+/// The rules for jobs that only descriptions have.
 fn keep_rules_of_jobs(job: &mut Map<String, Value>) {
-    // Its host must be one that may be called.
+    // Its host must be one that the server may call.
     job.remove("callback");
     if let Some(Value::Object(session)) = job.get_mut("session") {
         // `debounce_max` needs a shorter `debounce` beside it, and both have a maximum.
@@ -237,20 +237,20 @@ fn keep_rules_of_jobs(job: &mut Map<String, Value>) {
     }
 }
 
-/// A lease names the lane, a job or a new job; only lanes are there.
+/// A lease request names a lane, a job or a new job; only lanes exist here.
 fn keep_rules_of_leases(lease: &mut Map<String, Value>) {
     lease.remove("job");
     lease.remove("new");
     lease.insert("lane".to_owned(), json!("asked"));
 }
 
-/// What holds for a job holds for each.
+/// The rules for jobs apply to each job of a batch.
 fn keep_rules_of_batches(batch: &mut Map<String, Value>) {
     let Some(Value::Array(jobs)) = batch.get_mut("jobs") else { return };
     jobs.iter_mut().filter_map(Value::as_object_mut).for_each(keep_rules_of_jobs);
 }
 
-/// Nodes have names of their own, and wait for earlier ones only.
+/// Nodes have unique names, and depend on earlier ones only.
 fn keep_rules_of_runs(run: &mut Map<String, Value>) {
     let Some(Value::Array(nodes)) = run.get_mut("nodes") else { return };
     for (index, node) in nodes.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What tasks made, read through the worker that has it.
+//! Artifacts, downloaded through their worker.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::peer::Peer;
 use crate::world::{World, answer};
 
-/// Bytes of which no two places look alike.
+/// Bytes without repetition.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(len);
@@ -25,7 +25,7 @@ fn noise(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A worker of the SDK whose one handler makes an artifact of this body.
+/// A worker of the SDK whose handler creates an artifact of this body.
 fn maker(world: &World, body: ResourceBody, metadata: Value) -> JoinHandle<()> {
     let url = format!("ws://{}/v1/workers/connect", world.address);
     let handler = move |task: Task| {
@@ -48,7 +48,7 @@ async fn make(world: &World) -> Value {
     list["artifacts"][0].clone()
 }
 
-/// A worker whose frames are made by hand, and where what it made can be read.
+/// A worker with handwritten frames, and the path of its artifact.
 async fn made_by_hand(world: &World, artifact: Value) -> (Peer, String) {
     let mut peer = Peer::registered(world, "w1", &["make"], 4).await;
     world.submit(r#"{"kind": "make"}"#).await;
@@ -64,7 +64,7 @@ async fn made_by_hand(world: &World, artifact: Value) -> (Peer, String) {
     (peer, list["artifacts"][0]["href"].as_str().unwrap().to_owned())
 }
 
-/// Asks for something, beside whatever the test does meanwhile.
+/// Sends a request while the test goes on.
 fn begin(world: &World, path: &str) -> JoinHandle<Response> {
     let request = world.request("GET", path);
     tokio::spawn(async move { request.send().await.unwrap() })
@@ -83,7 +83,7 @@ async fn send_answer(peer: &mut Peer, kind: &str, to: &Frame, payload: Value) {
 }
 
 #[tokio::test]
-async fn what_a_task_made_is_read_through_its_worker() {
+async fn an_artifact_is_downloaded_through_its_worker() {
     let world = World::new().await;
     let metadata = json!({"name": "../für alle.txt", "mime_type": "text/plain"});
     let running = maker(&world, ResourceBody::Bytes(b"0123456789".as_slice().into()), metadata);
@@ -111,7 +111,7 @@ async fn what_a_task_made_is_read_through_its_worker() {
 }
 
 #[tokio::test]
-async fn a_range_of_it_can_be_asked_for() {
+async fn a_range_can_be_downloaded() {
     let world = World::new().await;
     let running = maker(&world, ResourceBody::Bytes(b"0123456789".as_slice().into()), json!({}));
     let artifact = make(&world).await;
@@ -131,7 +131,7 @@ async fn a_range_of_it_can_be_asked_for() {
     assert_eq!(
         ask("bytes=0-1,4-5").await,
         (200, None, "0123456789".to_owned()),
-        "several are not taken apart"
+        "several ranges are not split"
     );
     let farthest = format!("bytes={}-", u64::MAX);
     for beyond in ["bytes=10-", "bytes=-0", "bytes=99-100", &farthest] {
@@ -143,7 +143,7 @@ async fn a_range_of_it_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn nothing_at_all_is_something_to_read() {
+async fn an_empty_artifact_can_be_downloaded() {
     let world = World::new().await;
     let running = maker(&world, ResourceBody::Bytes([].into()), json!({}));
     let artifact = make(&world).await;
@@ -170,7 +170,11 @@ async fn twenty_megabytes_come_part_by_part_and_byte_for_byte() {
     assert_eq!(artifact["size_bytes"], made.len());
     let href = artifact["href"].as_str().unwrap();
     let response = world.request("GET", href).send().await.unwrap();
-    assert_eq!(response.headers()["content-type"], "application/octet-stream", "a bad type is not told");
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/octet-stream",
+        "an invalid media type is not sent"
+    );
     let (mut stream, mut at) = (response.bytes_stream(), 0);
     while let Some(bytes) = stream.next().await {
         let bytes = bytes.unwrap();
@@ -178,7 +182,7 @@ async fn twenty_megabytes_come_part_by_part_and_byte_for_byte() {
         at += bytes.len();
     }
     assert_eq!(at, made.len());
-    // Many at once take turns, and all get all of it.
+    // Many downloads at once all get all of it.
     let ask = || async {
         let response =
             world.request("GET", href).header("range", "bytes=1000000-3000000").send().await.unwrap();
@@ -191,7 +195,7 @@ async fn twenty_megabytes_come_part_by_part_and_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_gone() {
+async fn an_expired_artifact_is_gone() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({"expires_at": "2023-11-14T22:13:30Z"})).await;
     let reading = begin(&world, &href);
@@ -206,7 +210,7 @@ async fn what_has_expired_is_gone() {
 }
 
 #[tokio::test]
-async fn what_the_worker_has_dropped_is_gone() {
+async fn a_dropped_artifact_is_gone() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({})).await;
     let reading = begin(&world, &href);
@@ -217,7 +221,7 @@ async fn what_the_worker_has_dropped_is_gone() {
 }
 
 #[tokio::test]
-async fn what_a_result_holds_itself_is_read_there() {
+async fn inline_data_is_read_from_the_result() {
     let world = World::new().await;
     let (_peer, href) = made_by_hand(&world, json!({"inline": true})).await;
     let (status, problem) = answer(world.request("GET", &href)).await;
@@ -226,11 +230,11 @@ async fn what_a_result_holds_itself_is_read_there() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_away_is_waited_for() {
+async fn a_worker_that_is_away_gives_a_503() {
     let world = World::new().await;
     let (peer, href) = made_by_hand(&world, json!({})).await;
     drop(peer);
-    // The server learns of the end of a connection when it reads it.
+    // The server notices the end of a connection when it reads.
     while world.ask("GET", "/v1/workers", "").await["workers"] != json!([]) {
         tokio::task::yield_now().await;
     }
@@ -244,7 +248,7 @@ async fn a_worker_that_is_away_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_cut_off_cuts_the_body_off() {
+async fn a_lost_worker_ends_the_download_with_an_error() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({"size_bytes": 1_000_000})).await;
     let reading = begin(&world, &href);
@@ -257,11 +261,11 @@ async fn a_worker_that_is_cut_off_cuts_the_body_off() {
     let (_, next) = receive_read(&mut peer).await;
     assert_eq!(next.offset, 2, "the next part begins where the first ended");
     drop(peer);
-    assert!(response.bytes().await.is_err(), "the client must not take it for the whole");
+    assert!(response.bytes().await.is_err(), "the client must notice that it is incomplete");
 }
 
 #[tokio::test]
-async fn what_changes_while_it_is_read_is_cut_off() {
+async fn a_change_during_the_download_ends_it_with_an_error() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({})).await;
     let reading = begin(&world, &href);
@@ -276,22 +280,22 @@ async fn what_changes_while_it_is_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_worker_of_old_is_asked_once_and_cannot() {
+async fn an_older_worker_gets_one_request_and_rejects_it() {
     let world = World::new().await;
     let (mut peer, href) = made_by_hand(&world, json!({})).await;
     let reading = begin(&world, &href);
     let (asked, _) = receive_read(&mut peer).await;
-    let error = json!({"code": "E.CMD.UNKNOWN", "message": "nobody knows the type \"resource.read\""});
+    let error = json!({"code": "E.CMD.UNKNOWN", "message": "the type \"resource.read\" is unknown"});
     send_answer(&mut peer, "error", &asked, error).await;
     assert_eq!(reading.await.unwrap().status(), 502);
-    // It is not asked again: to it, the question is a bad frame.
+    // It gets no second request, because that is a bad frame to it.
     let (status, problem) = answer(world.request("GET", &href)).await;
     assert_eq!((status.as_u16(), &problem["code"]), (502, &json!("worker_failed")), "{problem}");
     peer.beat(json!({"inflight": 0})).await;
 }
 
 #[tokio::test]
-async fn other_tenants_find_nothing_and_workers_may_not() {
+async fn other_tenants_and_workers_cannot_download() {
     let world = World::closed().await;
     let token = async |tenant: &'static str, role| world.token(Some(tenant), role).await;
     let (ours, theirs) = (token("acme", Role::Submitter).await, token("other", Role::Submitter).await);
@@ -319,7 +323,7 @@ async fn other_tenants_find_nothing_and_workers_may_not() {
     assert_eq!(status, 404);
     assert_eq!(same(hidden), same(answer(world.request_as(&theirs, "GET", missing)).await.1));
     assert_eq!(answer(world.request_as(&worker, "GET", &href)).await.0, 403);
-    // A worker of the same name elsewhere is not asked.
+    // A worker of the same name in another tenant gets no request.
     let mut foreign = Peer::open(&world, "w1").await.tenant("other");
     foreign.shake_hands(Some(&token("other", Role::Worker).await)).await;
     foreign.offer(&["make"], 4).await;
@@ -333,7 +337,7 @@ async fn other_tenants_find_nothing_and_workers_may_not() {
 }
 
 #[tokio::test]
-async fn a_right_that_ends_ends_its_downloads() {
+async fn a_revoked_token_ends_its_downloads() {
     let world = World::closed().await;
     let token = world.token(Some("default"), Role::Viewer).await;
     let worker = world.token(Some("default"), Role::Worker).await;
@@ -364,7 +368,7 @@ async fn a_right_that_ends_ends_its_downloads() {
 }
 
 #[tokio::test]
-async fn what_is_no_artifact_is_not_found() {
+async fn other_ids_are_not_found() {
     let world = World::new().await;
     let (_peer, href) = made_by_hand(&world, json!({})).await;
     let (job, line) = href.rsplit_once('.').unwrap();

@@ -24,7 +24,7 @@ async fn echo(task: Task) -> Result<Outcome, Failure> {
 }
 
 #[tokio::test]
-async fn d2_a_job_runs_on_a_worker_and_its_result_comes_home() {
+async fn d2_a_job_runs_on_a_worker_and_its_result_arrives() {
     let world = World::new().await;
     let running = start(sdk(&world, "w1").handler("resize", |task: Task| async move {
         task.progress(0.5, "half way");
@@ -38,7 +38,7 @@ async fn d2_a_job_runs_on_a_worker_and_its_result_comes_home() {
     let logs = world.ask("GET", &format!("/v1/jobs/{id}/logs"), "").await;
     let lines: Vec<_> = logs["lines"].as_array().unwrap().iter().map(|line| &line["text"]).collect();
     assert_eq!(lines, ["reading…", "writing…"], "{logs}");
-    // What is no object, and what fails.
+    // A payload that is not an object, and a failure.
     let list = world.submit(r#"{"kind": "resize", "payload": [1]}"#).await;
     world.wait(&list).await;
     let job = world.ask("GET", &format!("/v1/jobs/{list}"), "").await;
@@ -51,7 +51,7 @@ async fn d2_a_job_runs_on_a_worker_and_its_result_comes_home() {
 }
 
 #[tokio::test]
-async fn failures_are_told_as_the_handler_told_them() {
+async fn failures_are_reported_as_the_handler_returned_them() {
     let world = World::new().await;
     let running = start(sdk(&world, "w1").handler("bad", |_| async {
         Err::<Outcome, _>(Failure::permanent("no_paper", "the printer has no paper"))
@@ -100,12 +100,12 @@ async fn d12_max_parallel_and_d11_concurrency_keys_are_honoured() {
     for id in &ids {
         world.wait(id).await;
     }
-    assert_eq!(most.load(Ordering::SeqCst), 1, "one key, one run");
+    assert_eq!(most.load(Ordering::SeqCst), 1, "one attempt for each key");
     running.abort();
 }
 
 #[tokio::test]
-async fn d13_a_drained_worker_ends_what_it_runs_and_goes() {
+async fn d13_a_drained_worker_finishes_its_tasks_and_ends() {
     let world = World::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let held = gate.clone();
@@ -127,7 +127,7 @@ async fn d13_a_drained_worker_ends_what_it_runs_and_goes() {
     world.wait(&first).await;
     running.await.unwrap().unwrap();
     let job = world.ask("GET", &format!("/v1/jobs/{second}"), "").await;
-    assert_eq!(job["state"], "queued", "nothing new was given to it");
+    assert_eq!(job["state"], "queued", "it got no new task");
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn a_cancel_reaches_the_handler() {
 }
 
 #[tokio::test]
-async fn d19_the_figures_have_the_names_of_the_protocol() {
+async fn d19_the_metrics_have_the_names_of_the_protocol() {
     let world = World::new().await;
     let running = start(sdk(&world, "w1").handler("k", echo));
     let id = world.submit(r#"{"kind": "k"}"#).await;

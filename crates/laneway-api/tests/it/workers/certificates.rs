@@ -1,4 +1,4 @@
-//! Workers that show client certificates, over real TLS.
+//! Workers with client certificates, over real TLS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn sdk(dir: &Path, world: &TlsWorld, server: &Authority, clients: &Authority, ur
     Worker::builder(&format!("wss://{}/v1/workers/connect", world.address), "w1").tls(tls)
 }
 
-/// The other end of a connection over TLS, with a certificate of these URIs.
+/// A connection over TLS, with a certificate of these URIs.
 async fn open(
     world: &TlsWorld,
     server: &Authority,
@@ -87,7 +87,7 @@ async fn d4_a_worker_with_a_certificate_is_bound_to_its_tenant_and_runs_a_job() 
 }
 
 #[tokio::test]
-async fn d4_where_certificates_are_demanded_a_token_is_not_enough() {
+async fn d4_a_token_is_not_enough_where_certificates_are_required() {
     let dir = tempfile::tempdir().unwrap();
     let (server, clients) = (Authority::new(), Authority::new());
     let demanded = "[workers]\nrequire_certificate = true";
@@ -101,7 +101,7 @@ async fn d4_where_certificates_are_demanded_a_token_is_not_enough() {
     peer.send("handshake", peer.handshake(Some(&token)), None).await;
     assert_eq!(peer.receive_error().await.0, "E.AUTH.MTLS_REQUIRED");
     assert!(peer.is_closed().await);
-    // The same certificate opens the door to its own tenant, and to no other.
+    // The same certificate is valid for its own tenant, and for no other.
     for (tenant, code) in [("acme", None), ("other", Some("E.SESSION.DENIED"))] {
         let mut peer = open(&world, &server, signed.clone()).await.tenant(tenant);
         let shaken = peer.send("handshake", with_mode(peer.handshake(None), "mtls"), None).await;
@@ -110,7 +110,7 @@ async fn d4_where_certificates_are_demanded_a_token_is_not_enough() {
             Some(code) => assert_eq!(peer.receive_error().await.0, code),
         }
     }
-    // A certificate that says nothing of a worker's role opens nothing.
+    // A certificate without the role of a worker is rejected.
     let mut viewer = open(&world, &server, clients.sign(&["laneway://tenant/acme/role/viewer"])).await;
     viewer.send("handshake", with_mode(viewer.handshake(None), "mtls"), None).await;
     assert_eq!(viewer.receive_error().await.0, "E.SESSION.DENIED");

@@ -10,7 +10,7 @@ use crate::world::World;
 #[tokio::test]
 async fn d2_the_example_exchange_frame_by_frame() {
     let world = World::new().await;
-    // Written before processes had names: it holds unchanged.
+    // It was written before boot ids existed, and is unchanged.
     let mut peer = Peer::open(&world, "w-1").await.process(None);
     peer.shake_hands(None).await;
     let capabilities = json!({"concurrency": {"max_parallel": 4}, "runtimes": ["process"], "features": []});
@@ -24,18 +24,18 @@ async fn d2_the_example_exchange_frame_by_frame() {
     let brought = peer.bring(&task, seq, json!({"width": 640})).await;
     peer.receive_ack(&brought).await;
     peer.beat(json!({"inflight": 0})).await;
-    // A frame that came again would stand here, too.
+    // A resent frame would be here as well.
     assert!(peer.written.iter().all(|frame| frame["type"] != MessageType::Error.as_str()));
     let dialogue: String = peer.written.iter().map(|frame| line(frame, &id, &peer.written)).collect();
     expect_file!["example-exchange.txt"].assert_eq(&dialogue);
 }
 
-/// A frame with names for what differs from run to run.
+/// A frame with placeholders for the parts that vary.
 fn line(frame: &Value, task: &str, all: &[Value]) -> String {
     let mut frame = frame.clone();
     frame["ts"] = json!("<time>");
     let who = frame["sender"]["role"].as_str().unwrap().to_owned();
-    // Ids of the server are told by what they are of; a worker's count up by themselves.
+    // Ids of the server are replaced by their subject; a worker's ids are counters.
     let mut text = frame.to_string().replace(task, "<task>");
     for other in all.iter().filter(|other| other["sender"]["role"] == "scheduler") {
         let id = other["id"].as_str().unwrap();

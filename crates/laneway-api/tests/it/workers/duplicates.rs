@@ -1,4 +1,4 @@
-//! Frames that come twice: acknowledged every time, done once.
+//! Duplicate frames: acknowledged every time, processed once.
 
 use laneway_wire::frame::MessageType;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::peer::Peer;
 use crate::world::World;
 
-/// Says the very same frame twice and gives the `info` of both acknowledgements.
+/// Sends the same frame twice and returns the `info` of both acknowledgements.
 async fn send_twice(peer: &mut Peer, frame: &Value) -> [Option<String>; 2] {
     let (text, id) = (frame.to_string(), frame["id"].as_str().unwrap());
     peer.send_raw(&text).await;
@@ -16,7 +16,7 @@ async fn send_twice(peer: &mut Peer, frame: &Value) -> [Option<String>; 2] {
 }
 
 #[tokio::test]
-async fn d8_a_frame_that_comes_twice_over_a_socket_is_acknowledged_again_and_done_once() {
+async fn d8_a_duplicate_frame_over_a_socket_is_acknowledged_again_and_processed_once() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     world.submit(r#"{"kind": "k"}"#).await;
@@ -26,7 +26,7 @@ async fn d8_a_frame_that_comes_twice_over_a_socket_is_acknowledged_again_and_don
     let chunk = json!({"run_id": job, "task_id": job, "chunks": [{"channel": "stdout", "text": "one line"}]});
     let frame = peer.frame("feedback", chunk, Some((&job, seq)));
     assert_eq!(send_twice(&mut peer, &frame).await, [None, None]);
-    // The same id about something else is another frame: idempotency is by (id, corr).
+    // The same id with another `corr` is another frame: frames are identified by (id, corr).
     let mut other = frame.clone();
     other["corr"] = dispatched.id.as_str().into();
     peer.send_raw(&other.to_string()).await;
@@ -38,7 +38,7 @@ async fn d8_a_frame_that_comes_twice_over_a_socket_is_acknowledged_again_and_don
 
     let result = json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": {"n": 1}});
     let frame = peer.frame("result", result, Some((&job, seq)));
-    assert_eq!(send_twice(&mut peer, &frame).await, [None, None], "answered as the first time");
+    assert_eq!(send_twice(&mut peer, &frame).await, [None, None], "the same reply as the first time");
 
     let logs = world.ask("GET", &format!("/v1/jobs/{job}/logs"), "").await;
     assert_eq!(logs["lines"].as_array().unwrap().len(), 2, "two frames, two lines: {logs}");
@@ -51,7 +51,7 @@ async fn d8_a_frame_that_comes_twice_over_a_socket_is_acknowledged_again_and_don
 }
 
 #[tokio::test]
-async fn d8_a_rejected_frame_that_comes_twice_is_rejected_twice() {
+async fn d8_a_rejected_frame_is_rejected_again() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let foreign = "00000000-0000-7000-8000-000000000001";
@@ -65,7 +65,7 @@ async fn d8_a_rejected_frame_that_comes_twice_is_rejected_twice() {
 }
 
 #[tokio::test]
-async fn d7_d8_a_dispatch_that_nobody_acknowledges_is_sent_again_as_the_same_frame() {
+async fn d7_d8_a_dispatch_without_an_acknowledgement_is_sent_again_as_the_same_frame() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let id = world.submit(r#"{"kind": "k"}"#).await;

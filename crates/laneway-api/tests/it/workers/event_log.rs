@@ -1,4 +1,4 @@
-//! What becomes of dispatches stands in the trail, and the audit list shows it to those who ask.
+//! Dispatches and their outcomes in the event log, and in the audit entries on request.
 
 use laneway_core::{Role, Span};
 use laneway_wire::frame::Frame;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::peer::Peer;
 use crate::world::{World, answer};
 
-/// The dispatches of the audit list, oldest first.
+/// The audit entries of dispatches, oldest first.
 async fn dispatches(world: &World) -> Vec<Value> {
     let list = world.ask("GET", "/v1/audit?action=cmd.dispatch&limit=500", "").await;
     list["entries"].as_array().unwrap().iter().rev().cloned().collect()
 }
 
-/// Who said it, about which dispatch of which job to whom, and what became of it.
+/// The sender, the worker, the number and the outcome of a dispatch.
 fn line(entry: &Value) -> String {
     let part = |name: &str| entry[name].to_string().replace('"', "");
     assert_eq!((&entry["action"], &entry["tenant"]), (&json!("cmd.dispatch"), &json!("default")), "{entry}");
@@ -26,23 +26,23 @@ async fn d18_audit_of_dispatches_names_sender_tenant_task_and_outcome() {
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let id = world.submit(r#"{"kind": "k", "retry": {"retries_max": 5}}"#).await;
 
-    // Rejected with a code; then not answered at all; then taken, and failed; then done.
+    // Rejected with a code; then not acknowledged; then accepted and failed; then succeeded.
     let (frame, job, seq) = peer.receive_dispatch().await;
-    let rejection = json!({"code": "E.CMD.CONCURRENCY_VIOLATION", "message": "no room"});
-    let said = peer.send("error", rejection, Some((&job, seq))).await;
-    peer.receive_ack(&said).await;
+    let rejection = json!({"code": "E.CMD.CONCURRENCY_VIOLATION", "message": "no free slot"});
+    let response = peer.send("error", rejection, Some((&job, seq))).await;
+    peer.receive_ack(&response).await;
     assert_eq!(frame.corr.as_deref(), Some(id.as_str()));
     wait_for_dispatch(&world, &mut peer, &id, 2).await;
     let (frame, job, seq) = wait_for_dispatch(&world, &mut peer, &id, 3).await;
     peer.take(&frame).await;
     let failed = json!({"run_id": job, "task_id": job, "status": "FAILED", "result": {},
-        "error": {"code": "no_paper", "message": "secret words"}, "metadata": {"retryable": true}});
-    let said = peer.send("result", failed, Some((&job, seq))).await;
-    peer.receive_ack(&said).await;
+        "error": {"code": "no_paper", "message": "secret message"}, "metadata": {"retryable": true}});
+    let response = peer.send("result", failed, Some((&job, seq))).await;
+    peer.receive_ack(&response).await;
     let (frame, job, seq) = wait_for_dispatch(&world, &mut peer, &id, 4).await;
     peer.take(&frame).await;
-    let said = peer.bring(&job, seq, json!({"secret": "result"})).await;
-    peer.receive_ack(&said).await;
+    let response = peer.bring(&job, seq, json!({"secret": "result"})).await;
+    peer.receive_ack(&response).await;
 
     let entries = dispatches(&world).await;
     assert_eq!(
@@ -62,11 +62,11 @@ async fn d18_audit_of_dispatches_names_sender_tenant_task_and_outcome() {
     );
     assert!(entries.iter().all(|entry| entry["job_id"] == json!(id)), "corr is the job's id");
     let text = json!(entries).to_string();
-    assert!(!text.contains("secret"), "no result and no words of it: {text}");
+    assert!(!text.contains("secret"), "no result and no message: {text}");
 }
 
-/// The dispatch of that number, after time enough for waits and unanswered ones. Every sign of life is answered by a turn
-/// of the engine, and time stands still from when the dispatch is on its way.
+/// The dispatch of that number, after enough time for waits and unanswered ones. Each heartbeat causes a batch of the
+/// engine, and the clock stops when the dispatch is sent.
 async fn wait_for_dispatch(world: &World, peer: &mut Peer, id: &str, number: u64) -> (Frame, String, u64) {
     for _ in 0..60 {
         let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
@@ -86,7 +86,7 @@ async fn wait_for_dispatch(world: &World, peer: &mut Peer, id: &str, number: u64
 }
 
 #[tokio::test]
-async fn audit_shows_dispatches_only_to_those_who_ask_and_may() {
+async fn audit_shows_dispatches_on_request_to_callers_with_permission() {
     let world = World::closed().await;
     let worker = world.token(Some("acme"), Role::Worker).await;
     let operator = world.token(Some("acme"), Role::Operator).await;
@@ -114,7 +114,7 @@ async fn audit_shows_dispatches_only_to_those_who_ask_and_may() {
     assert_eq!(theirs["entries"], json!([]), "another tenant's");
     assert_eq!(list(&submitter, "?action=cmd.dispatch").await.0, 403);
     let (_, all) = list(&operator, "").await;
-    assert!(!all.to_string().contains("cmd.dispatch"), "they would bury everything else: {all}");
+    assert!(!all.to_string().contains("cmd.dispatch"), "they would hide everything else: {all}");
     let (_, submitted) = list(&operator, "?action=job.submitted").await;
     let actions: Vec<&Value> =
         submitted["entries"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();

@@ -1,4 +1,4 @@
-//! Sockets of clients that do not show who they are: they cost little, and keep nobody out.
+//! Unauthenticated sockets: they cost little, and lock no worker out.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::peer::Peer;
 use crate::world::World;
 
-/// How long a word of the server may take.
+/// How long a frame of the server may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Silent sockets that are opened.
 const SILENT: usize = 160;
@@ -50,7 +50,7 @@ async fn defect_07_silent_sockets_do_not_lock_workers_out() {
         silent.push(silent_socket(&world, ["/v1/workers/connect", "/ws/worker"][n % 2]).await);
     }
     let begun = Instant::now();
-    // A worker that shows its token with the request, and one of old that shows it in its first frame.
+    // A worker with its token in the request, and an older one with its token in the first frame.
     let mut with_header = Peer::open_with(&world, "w1", &token).await.unwrap().tenant("acme");
     with_header.shake_hands(Some(&token)).await;
     with_header.offer(&["k"], 1).await;
@@ -58,14 +58,14 @@ async fn defect_07_silent_sockets_do_not_lock_workers_out() {
     of_old.shake_hands(Some(&token)).await;
     of_old.offer(&["k"], 1).await;
     assert!(begun.elapsed() < Duration::from_secs(5), "they waited {:?}", begun.elapsed());
-    // The oldest silent ones have made way.
+    // The oldest silent ones were evicted.
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, silent[0].read_to_end(&mut rest)).await;
-    assert!(ended.is_ok(), "the oldest silent socket is still there");
+    assert!(ended.is_ok(), "the oldest silent socket is still open");
 }
 
 #[tokio::test]
-async fn defect_07_frames_of_strangers_cost_no_memory() {
+async fn defect_07_frames_of_unauthenticated_clients_cost_no_memory() {
     let world = World::closed().await;
     let before = resident();
     // Frames of nearly 4 MiB, of which the last byte never comes.
@@ -79,11 +79,11 @@ async fn defect_07_frames_of_strangers_cost_no_memory() {
         let sent = async {
             stream.write_all(&frame).await?;
             stream.write_all(&body).await?;
-            // Whatever comes back, the end is what is waited for.
+            // The test waits for the end, whatever the server sends.
             stream.read_to_end(&mut Vec::new()).await
         };
         let ended = tokio::time::timeout(PATIENCE, sent).await;
-        assert!(ended.is_ok(), "a client that sends so much before it shows who it is stays connected");
+        assert!(ended.is_ok(), "a client that sends so much before it authenticates stays connected");
         sockets.push(stream);
     }
     let grown = resident().saturating_sub(before);
@@ -91,10 +91,10 @@ async fn defect_07_frames_of_strangers_cost_no_memory() {
 }
 
 #[tokio::test]
-async fn defect_07_a_bad_token_is_told_at_the_upgrade() {
+async fn defect_07_a_bad_token_is_rejected_at_the_upgrade() {
     let world = World::closed().await;
     assert_eq!(Peer::open_with(&world, "w1", "lw_0000_0000").await.err(), Some(401));
-    // A token that runs no jobs opens nothing more than none does.
+    // A token that may not run jobs counts as none.
     let viewer = world.token(Some("acme"), Role::Viewer).await;
     let mut peer = Peer::open_with(&world, "w1", &viewer).await.unwrap().tenant("acme");
     peer.send("handshake", peer.handshake(None), None).await;
@@ -115,7 +115,7 @@ async fn defect_07_tenants_have_their_share_of_sockets() {
     first.beat(json!({"inflight": 0})).await;
 }
 
-/// A tenant whose token takes all sockets it can get leaves some for others, and its silent ones take none at all.
+/// A tenant that opens as many sockets as it can leaves some for others, and its silent ones take none.
 #[tokio::test]
 async fn defect_11_a_tenant_cannot_take_all_sockets() {
     let mut world = World::with_config("[workers]\nsockets_max = 10").await;

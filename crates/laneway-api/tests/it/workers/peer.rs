@@ -1,12 +1,9 @@
-//! A worker's end of a connection, held by a test: says what it is told to, and shows what the server says.
+//! The worker's end of a connection, driven by a test.
 //!
 //! Every frame of the server is checked against the published schemas before a test sees it.
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
-
 use futures_util::{SinkExt, StreamExt};
-use laneway_wire::frame::{Dispatch, Frame, Message as Received, MessageType, schemas};
+use laneway_wire::frame::{Dispatch, Frame, Message as Received, MessageType, check_schema};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -22,20 +19,20 @@ pub struct Peer<S = TcpStream> {
     frames: u64,
     worker: String,
     tenant: String,
-    /// What its process is called, and the tasks that it says it has.
+    /// The boot id and the tasks of its process.
     boot_id: Option<String>,
     tasks: Vec<Value>,
-    /// Every frame of both sides, in the order that this one saw them.
+    /// Every frame of both sides, in the order of this side.
     pub written: Vec<Value>,
 }
 
 impl Peer {
-    /// A connection on which nothing was said yet.
+    /// A connection without a frame yet.
     pub async fn open(world: &World, worker: &str) -> Peer {
         Peer::open_at(world, "/v1/workers/connect", worker).await.unwrap()
     }
 
-    /// The same at another path; the status where there is none.
+    /// The same at another path. The error is the HTTP status.
     pub async fn open_at(world: &World, path: &str, worker: &str) -> Result<Peer, u16> {
         let url = format!("ws://{}{path}", world.address);
         let stream = TcpStream::connect(world.address).await.unwrap();
@@ -46,7 +43,7 @@ impl Peer {
         }
     }
 
-    /// The same with a token in the request; the status where there is none.
+    /// The same with a token in the request. The error is the HTTP status.
     pub async fn open_with(world: &World, worker: &str, token: &str) -> Result<Peer, u16> {
         let mut request = format!("ws://{}/v1/workers/connect", world.address).into_client_request().unwrap();
         request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
@@ -67,20 +64,20 @@ impl Peer {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
-    /// A connection that stands already.
+    /// An open connection.
     pub fn over(socket: WebSocketStream<S>, worker: &str) -> Peer<S> {
         let (worker, tenant) = (worker.to_owned(), "default".to_owned());
         let boot_id = Some(format!("boot-{worker}"));
         Peer { socket, frames: 0, worker, tenant, boot_id, tasks: Vec::new(), written: Vec::new() }
     }
 
-    /// Says who it is and what it can do, and hears that it may.
+    /// Handshake and registration.
     pub async fn greet(&mut self, kinds: &[&str], max_parallel: u32) {
         self.shake_hands(None).await;
         self.offer(kinds, max_parallel).await;
     }
 
-    /// Says what it can do, and hears that it may.
+    /// Registers.
     pub async fn offer(&mut self, kinds: &[&str], max_parallel: u32) {
         let features: Vec<String> = kinds.iter().map(|kind| format!("kind:{kind}")).collect();
         let capabilities = json!({"concurrency": {"max_parallel": max_parallel}, "runtimes": ["test"],
@@ -88,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.register(json!({"capabilities": capabilities, "packages": []})).await;
     }
 
-    /// What it says of its process when it registers.
+    /// The registration with the process.
     fn as_process(&self, mut offer: Value) -> Value {
         if let Some(boot_id) = &self.boot_id {
             offer["boot_id"] = json!(boot_id);
@@ -99,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         offer
     }
 
-    /// Another process under the same name; `None`: one of the sort that tells no boot id.
+    /// Another process under the same name. `None`: an older worker without a boot id.
     pub fn process(mut self, boot_id: Option<&str>) -> Peer<S> {
         self.boot_id = boot_id.map(str::to_owned);
         self
@@ -111,22 +108,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self
     }
 
-    /// Says what it can do, and hears why it may not.
+    /// Registers, and returns why that was rejected.
     pub async fn denied(&mut self, kinds: &[&str]) -> String {
         self.send_offer(kinds).await;
         loop {
-            match self.try_receive().await.expect("it is told why").message {
+            match self.try_receive().await.expect("it gets a reason").message {
                 Received::Error(error) => {
                     assert_eq!(error.code.as_str(), "E.SESSION.DENIED");
                     return error.message;
                 }
-                Received::Ack(ack) => assert!(!ack.ok || !ack.r#for.starts_with("register"), "it is let in"),
+                Received::Ack(ack) => {
+                    assert!(!ack.ok || !ack.r#for.starts_with("register"), "it is registered")
+                }
                 _ => {}
             }
         }
     }
 
-    /// Says what it can do, and hears whether it may.
+    /// Registers, and returns whether that was accepted.
     pub async fn may_register(&mut self, kinds: &[&str]) -> bool {
         let id = self.send_offer(kinds).await;
         loop {
@@ -146,11 +145,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.send("register", offer, None).await
     }
 
-    /// Says what it can do, and hears the lease.
+    /// Registers, and receives the lease.
     pub async fn register(&mut self, offer: Value) {
         let id = self.send("register", self.as_process(offer), None).await;
         let ack = self.receive_ack(&id).await;
-        assert!(ack.is_some_and(|info| info.starts_with("lease_ms=")), "the lease is told");
+        assert!(ack.is_some_and(|info| info.starts_with("lease_ms=")), "the acknowledgement has the lease");
     }
 
     /// The handshake, with a token or without.
@@ -165,13 +164,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
             "worker": {"id": self.worker, "version": "1", "hostname": "here"}})
     }
 
-    /// Speaks for another tenant from now on.
+    /// Uses another tenant from now on.
     pub fn tenant(mut self, tenant: &str) -> Peer<S> {
         tenant.clone_into(&mut self.tenant);
         self
     }
 
-    /// A frame of this worker's.
+    /// A frame of this worker.
     pub fn frame(&mut self, kind: &str, payload: Value, task: Option<(&str, u64)>) -> Value {
         self.frames += 1;
         json!({"type": kind, "id": format!("{kind}-{}", self.frames), "ts": "2030-01-01T00:00:00Z",
@@ -180,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
             "payload": payload})
     }
 
-    /// Says something; `task` is a job and the number of its dispatch. Gives the frame's id.
+    /// Sends a frame; `task` is a job and the number of its dispatch. Returns the id of the frame.
     pub async fn send(&mut self, kind: &str, payload: Value, task: Option<(&str, u64)>) -> String {
         let frame = self.frame(kind, payload, task);
         self.send_raw(&frame.to_string()).await;
@@ -196,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.socket.send(Message::binary(bytes.to_vec())).await.unwrap();
     }
 
-    /// Gives a sign of life and hears that it was heard.
+    /// Sends a heartbeat and receives its acknowledgement.
     pub async fn beat(&mut self, metrics: Value) {
         let id = self.send("heartbeat", json!({"healthy": true, "metrics": metrics}), None).await;
         self.receive_ack(&id).await;
@@ -211,18 +210,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.send_raw(&frame.to_string()).await;
     }
 
-    /// Brings a result. Gives the frame's id.
+    /// Sends a result. Returns the id of the frame.
     pub async fn bring(&mut self, job: &str, seq: u64, value: Value) -> String {
         let result = json!({"run_id": job, "task_id": job, "status": "SUCCEEDED", "result": value});
         self.send("result", result, Some((job, seq))).await
     }
 
-    /// The next frame; `None` when the connection is gone.
+    /// The next frame; `None` when the connection is closed.
     pub async fn try_receive(&mut self) -> Option<Frame> {
         loop {
             match self.socket.next().await? {
                 Ok(Message::Text(text)) => {
-                    check_schema(&text);
+                    if let Err(error) = check_schema(&text) {
+                        panic!("the server sent a frame that violates its schema: {error}\n{text}");
+                    }
                     self.written.push(serde_json::from_str(&text).unwrap());
                     return Some(Frame::parse(text.as_bytes()).unwrap());
                 }
@@ -232,7 +233,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         }
     }
 
-    /// The next frame of this type; everything else on the way is passed over.
+    /// The next frame of this type. Other frames are skipped.
     pub async fn receive(&mut self, kind: MessageType) -> Frame {
         loop {
             let frame =
@@ -243,7 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         }
     }
 
-    /// The next dispatch: its job, its number and what it says.
+    /// The next dispatch: its frame, its job and its number.
     pub async fn receive_dispatch(&mut self) -> (Frame, String, u64) {
         let frame = self.receive(MessageType::Dispatch).await;
         let (job, seq) = (frame.corr.as_ref().unwrap().to_string(), frame.seq.unwrap());
@@ -255,7 +256,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         let mut passed = Vec::new();
         loop {
             let Some(frame) = self.try_receive().await else {
-                panic!("the connection ended before an acknowledgement of {id}; heard before: {passed:?}")
+                panic!("the connection ended before an acknowledgement of {id}; earlier frames: {passed:?}")
             };
             match &frame.message {
                 Received::Ack(ack) if ack.r#for == *id => return ack.info.clone(),
@@ -272,7 +273,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         (error.code.to_string(), frame.corr.as_ref().map(ToString::to_string), frame.seq)
     }
 
-    /// True when the server closes, whatever it says before.
+    /// True when the server closes the connection.
     pub async fn is_closed(&mut self) -> bool {
         while self.try_receive().await.is_some() {}
         true
@@ -283,26 +284,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
 pub fn dispatch(frame: &Frame) -> &Dispatch {
     match &frame.message {
         Received::Dispatch(dispatch) => dispatch,
-        other => panic!("{other:?} is no dispatch"),
-    }
-}
-
-/// Envelope first, then payload, as the schemas have it.
-fn check_schema(text: &str) {
-    static VALIDATORS: OnceLock<BTreeMap<String, jsonschema::Validator>> = OnceLock::new();
-    let validators = VALIDATORS.get_or_init(|| {
-        let made = schemas().into_iter().map(|(name, schema)| {
-            let options = jsonschema::draft202012::options();
-            (name, options.should_validate_formats(true).build(&schema).unwrap())
-        });
-        made.collect()
-    });
-    let frame: Value = serde_json::from_str(text).unwrap();
-    let kind = frame["type"].as_str().unwrap();
-    for (name, part) in [("envelope", &frame), (kind, &frame["payload"])] {
-        let validator = &validators[&format!("ws.{name}.schema.json")];
-        if let Err(error) = validator.validate(part) {
-            panic!("the server said what its schema forbids: {error}\n{text}");
-        }
+        other => panic!("{other:?} is not a dispatch"),
     }
 }

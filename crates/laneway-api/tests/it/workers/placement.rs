@@ -1,4 +1,4 @@
-//! Who gets what, over real sockets: resources, affinity, room, health, packages, load.
+//! Placement over real sockets: resources, affinity, free slots, health, packages, load.
 
 use laneway_core::Span;
 use serde_json::{Value, json};
@@ -8,9 +8,9 @@ use crate::world::World;
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A job that wants something of its worker.
-fn wanting(wants: Value) -> String {
-    json!({"kind": "k", "worker": wants}).to_string()
+/// A job with placement constraints.
+fn constrained(constraints: Value) -> String {
+    json!({"kind": "k", "worker": constraints}).to_string()
 }
 
 async fn state(world: &World, id: &str) -> Value {
@@ -33,17 +33,17 @@ async fn d17_resources_pin_the_worker_that_has_them() {
     let mut one = Peer::registered(&world, "w1", &["k"], 1).await;
     let mut two = Peer::registered(&world, "w2", &["k"], 1).await;
     let on_two = json!({"resources": [{"id": "res-1", "worker": "w2", "type": "file", "scope": "run"}]});
-    let first = world.submit(&wanting(on_two.clone())).await;
+    let first = world.submit(&constrained(on_two.clone())).await;
     let (frame, job, seq) = two.receive_dispatch().await;
     assert_eq!(job, first, "though w1 would have been the first in line");
     let refs = dispatch(&frame).resource_refs.as_ref().unwrap();
     assert_eq!((refs[0].resource_id.as_str(), refs[0].worker_id.as_str()), ("res-1", "w2"));
-    // The worker is full: the next one waits for it, and does not go where the resource is not.
-    let second = world.submit(&wanting(on_two)).await;
+    // The worker is full: the next job waits for it, and does not go to another worker.
+    let second = world.submit(&constrained(on_two)).await;
     assert_eq!(state(&world, &second).await, "queued");
     let free = world.submit(r#"{"kind": "k"}"#).await;
     finish(&mut one, &free).await;
-    assert_eq!(state(&world, &second).await, "queued", "w1 has room and gets it not");
+    assert_eq!(state(&world, &second).await, "queued", "w1 has a free slot and does not get it");
     two.take(&frame).await;
     let brought = two.bring(&job, seq, json!({})).await;
     two.receive_ack(&brought).await;
@@ -56,16 +56,16 @@ async fn d17_a_resource_of_a_worker_that_is_not_there_fails_fast_with_a_code() {
     let mut here = Peer::registered(&world, "w1", &["k"], 1).await;
     let mut theirs = Peer::open(&world, "w2").await.tenant("acme");
     theirs.greet(&["k"], 1).await;
-    // Workers that were there before a start of the server are waited for at first.
+    // After a start, the server first waits for workers that were connected before.
     for _ in 0..7 {
         world.clock.advance(Span::secs(5));
         here.beat(json!({"inflight": 0})).await;
         theirs.beat(json!({"inflight": 0})).await;
     }
-    for (worker, why) in [("w9", "nobody has that name"), ("w2", "it is another tenant's")] {
-        let wants = json!({"resources": [{"id": "res-1", "worker": worker, "type": "file"}]});
-        let id = world.submit(&wanting(wants)).await;
-        tokio::time::timeout(PATIENCE, world.wait(&id)).await.expect("it does not wait for ever");
+    for (worker, why) in [("w9", "no worker has that name"), ("w2", "it is another tenant's")] {
+        let constraints = json!({"resources": [{"id": "res-1", "worker": worker, "type": "file"}]});
+        let id = world.submit(&constrained(constraints)).await;
+        tokio::time::timeout(PATIENCE, world.wait(&id)).await.expect("it does not wait forever");
         let job = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
         assert_eq!(
             (&job["state"], &job["reason"]),
@@ -74,11 +74,12 @@ async fn d17_a_resource_of_a_worker_that_is_not_there_fails_fast_with_a_code() {
         );
         assert_eq!(job["error"]["code"], "E.RESOURCE.MISSING", "{why}: {job}");
         assert!(job["error"]["message"].as_str().unwrap().contains(worker), "{job}");
-        assert_eq!(job["attempt"], 0, "nobody was sent it");
+        assert_eq!(job["attempt"], 0, "no worker got it");
     }
     let two = json!({"resources": [{"id": "a", "worker": "w1", "type": "file"},
         {"id": "b", "worker": "w2", "type": "file"}]});
-    let (status, problem) = crate::world::answer(world.request("POST", "/v1/jobs").body(wanting(two))).await;
+    let (status, problem) =
+        crate::world::answer(world.request("POST", "/v1/jobs").body(constrained(two))).await;
     assert_eq!((status.as_u16(), &problem["field"]), (400, &json!("worker.resources")), "{problem}");
 }
 
@@ -87,18 +88,18 @@ async fn d17_sticky_jobs_stay_and_preferred_ones_go_elsewhere_when_their_worker_
     let world = World::new().await;
     let mut one = Peer::registered(&world, "w1", &["k"], 1).await;
     let mut two = Peer::registered(&world, "w2", &["k"], 1).await;
-    let sticky = wanting(json!({"affinity": {"key": "model-7", "mode": "sticky"}}));
+    let sticky = constrained(json!({"affinity": {"key": "model-7", "mode": "sticky"}}));
     let first = world.submit(&sticky).await;
     let (frame, job, seq) = one.receive_dispatch().await;
     assert_eq!(job, first);
     one.take(&frame).await;
     let second = world.submit(&sticky).await;
-    assert_eq!(state(&world, &second).await, "queued", "w2 has room; the key is w1's");
+    assert_eq!(state(&world, &second).await, "queued", "w2 has a free slot; the key belongs to w1");
     let brought = one.bring(&job, seq, json!({})).await;
     one.receive_ack(&brought).await;
     finish(&mut one, &second).await;
 
-    let preferred = wanting(json!({"affinity": {"key": "model-8", "mode": "preferred"}}));
+    let preferred = constrained(json!({"affinity": {"key": "model-8", "mode": "preferred"}}));
     let first = world.submit(&preferred).await;
     let (frame, job, seq, its, other) = tokio::select! {
         (frame, job, seq) = one.receive_dispatch() => (frame, job, seq, &mut one, &mut two),
@@ -113,13 +114,13 @@ async fn d17_sticky_jobs_stay_and_preferred_ones_go_elsewhere_when_their_worker_
     let third = world.submit(&preferred).await;
     let fourth = world.submit(&preferred).await;
     let (_, again, _) =
-        tokio::time::timeout(PATIENCE, its.receive_dispatch()).await.expect("it has room again");
+        tokio::time::timeout(PATIENCE, its.receive_dispatch()).await.expect("it has a free slot again");
     assert!([third, fourth].contains(&again), "tried first");
 }
 
-/// The original takes the first session that has the package, whatever it said of itself.
+/// The original system picks the first session that has the package, whatever its state.
 #[tokio::test]
-async fn af_x12_room_health_packages_and_load_decide_who_gets_a_task() {
+async fn af_x12_free_slots_health_packages_and_load_decide_the_worker() {
     let world = World::new().await;
     let mut peers = Vec::new();
     for (worker, slots, status) in [
@@ -139,15 +140,15 @@ async fn af_x12_room_health_packages_and_load_decide_who_gets_a_task() {
     let unwell = json!({"healthy": false, "metrics": {"inflight": 0}});
     let id = ill.send("heartbeat", unwell, None).await;
     ill.receive_ack(&id).await;
-    let wants = wanting(json!({"package": {"name": "img", "version": "1.0"}}));
-    let jobs = [world.submit(&wants).await, world.submit(&wants).await];
+    let constraints = constrained(json!({"package": {"name": "img", "version": "1.0"}}));
+    let jobs = [world.submit(&constraints).await, world.submit(&constraints).await];
     for id in &jobs {
         let (frame, job, _) = good.receive_dispatch().await;
         assert_eq!(&job, id);
         good.take(&frame).await;
     }
-    // max_parallel is reached, and nobody else fits: it waits.
-    let third = world.submit(&wants).await;
+    // max_parallel is reached, and no other worker fits: it waits.
+    let third = world.submit(&constraints).await;
     assert_eq!(state(&world, &third).await, "queued");
     let why = world.ask("GET", &format!("/v1/jobs/{third}/explain"), "").await;
     assert_eq!(why["blocked_by"][0]["code"], "workers_full", "{why}");
@@ -161,9 +162,9 @@ async fn af_x12_room_health_packages_and_load_decide_who_gets_a_task() {
     }
 }
 
-/// Tasks go round: whoever has least to do, for its size, is next.
+/// The worker with the fewest tasks for its size is next.
 #[tokio::test]
-async fn af_x12_tasks_are_spread_over_those_that_have_room() {
+async fn af_x12_tasks_are_spread_over_workers_with_free_slots() {
     let world = World::new().await;
     let mut one = Peer::registered(&world, "w1", &["k"], 4).await;
     let mut two = Peer::registered(&world, "w2", &["k"], 4).await;

@@ -1,4 +1,4 @@
-//! Processes of workers over real sockets: who keeps a name, and what becomes of tasks.
+//! Processes of workers over real sockets: which one keeps a name, and its tasks.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use serde_json::json;
 use super::peer::Peer;
 use crate::world::World;
 
-/// How long a word of the server may take.
+/// How long a frame of the server may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn defect_01_a_second_process_of_a_worker_is_denied_and_told_why() {
+async fn defect_01_a_second_process_of_a_worker_is_denied_with_a_reason() {
     let world = World::new().await;
     let mut first = Peer::registered(&world, "w1", &["k"], 1).await;
     for boot in [Some("another"), None] {
@@ -21,7 +21,7 @@ async fn defect_01_a_second_process_of_a_worker_is_denied_and_told_why() {
         for part in ["\"w1\" is connected already", "since 20", "another id"] {
             assert!(message.contains(part), "{message}");
         }
-        // The first one is asked whether it is there, and answers.
+        // The server probes the first one, which responds.
         first.beat(json!({"inflight": 0})).await;
         assert!(second.is_closed().await);
     }
@@ -34,14 +34,14 @@ async fn defect_01_a_second_process_of_a_worker_is_denied_and_told_why() {
 }
 
 #[tokio::test]
-async fn defect_01_a_connection_that_does_not_answer_frees_its_name_soon() {
+async fn defect_01_a_connection_that_does_not_respond_frees_its_name_soon() {
     let world = World::new().await;
     let mut first = Peer::registered(&world, "w1", &["k"], 1).await;
     world.submit(r#"{"kind": "k", "retry": {"losses_max": 1}}"#).await;
     let (frame, job, seq) = first.receive_dispatch().await;
     first.take(&frame).await;
     first.beat(json!({"inflight": 1})).await;
-    // Nobody reads its end any more, so nobody answers there: it is half open.
+    // The test does not read its end any more: it is half open.
     let begun = std::time::Instant::now();
     let mut second = loop {
         let mut second = Peer::open(&world, "w1").await.process(Some("next"));
@@ -49,7 +49,7 @@ async fn defect_01_a_connection_that_does_not_answer_frees_its_name_soon() {
         if second.may_register(&["k"]).await {
             break second;
         }
-        assert!(begun.elapsed() < PATIENCE, "the name is never free");
+        assert!(begun.elapsed() < PATIENCE, "the name never becomes free");
     };
     // Its process is another one, so the task is lost and sent under the next number.
     let (_, again, next) = second.receive_dispatch().await;
@@ -57,7 +57,7 @@ async fn defect_01_a_connection_that_does_not_answer_frees_its_name_soon() {
 }
 
 #[tokio::test]
-async fn defect_01_a_worker_of_old_keeps_the_tasks_that_it_lists() {
+async fn defect_01_an_older_worker_keeps_the_tasks_that_it_lists() {
     let world = World::new().await;
     let mut old = Peer::open(&world, "w1").await.process(None);
     old.greet(&["k"], 1).await;
@@ -75,7 +75,7 @@ async fn defect_01_a_worker_of_old_keeps_the_tasks_that_it_lists() {
     listing.beat(json!({"inflight": 1})).await;
     drop(listing);
     world.worker_is("w1", "away").await;
-    // One that lists nothing has nothing.
+    // One that lists no tasks has none.
     let mut new = Peer::open(&world, "w1").await.process(None);
     new.greet(&["k"], 1).await;
     let (_, again, next) = new.receive_dispatch().await;

@@ -1,4 +1,4 @@
-//! How fast a worker hears of what concerns it, measured on a real socket.
+//! How fast commands reach a worker, measured on a real socket.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::peer::Peer;
 use crate::world::{World, answer};
 
-/// Longer than this nobody waits, however busy the machine is.
+/// The limit, however busy the machine is.
 const LIMIT: Duration = Duration::from_secs(2);
 
 #[tokio::test]
@@ -26,17 +26,17 @@ async fn d4_a_revoked_token_kicks_its_live_socket_within_two_seconds() {
     let (status, _) = answer(world.request("DELETE", &format!("/v1/tokens/{id}"))).await;
     let answered = Instant::now();
     assert!(status.is_success(), "{status}");
-    let error = tokio::time::timeout(LIMIT, kicked.receive_error()).await.expect("it is told in time");
+    let error = tokio::time::timeout(LIMIT, kicked.receive_error()).await.expect("the frame arrives in time");
     assert_eq!(error.0, "E.AUTH.INVALID_TOKEN");
     assert!(tokio::time::timeout(LIMIT, kicked.is_closed()).await.expect("it is closed in time"));
     assert!(answered.elapsed() < LIMIT, "{:?}", answered.elapsed());
-    // Nor does it open the door again.
+    // Nor is it accepted again.
     let mut again = Peer::open(&world, "w1").await.tenant("acme");
     again.send("handshake", again.handshake(Some(&token)), None).await;
     assert_eq!(again.receive_error().await.0, "E.AUTH.INVALID_TOKEN");
 }
 
-/// The best of several counts, so that a loaded machine does not decide; each of them is bounded, too.
+/// The best of several tries counts, so that a loaded machine does not decide; each try is bounded as well.
 #[tokio::test]
 async fn a_cancel_reaches_the_worker_within_a_tenth_of_a_second() {
     let world = World::new().await;
@@ -51,14 +51,14 @@ async fn a_cancel_reaches_the_worker_within_a_tenth_of_a_second() {
         let request = world.request("POST", &format!("/v1/jobs/{id}/cancel")).send();
         let (answered, heard) =
             tokio::join!(request, tokio::time::timeout(LIMIT, peer.receive(MessageType::Cancel)));
-        let heard = heard.expect("it is told in time");
+        let heard = heard.expect("the frame arrives in time");
         took.push(asked.elapsed());
         assert!(answered.unwrap().status().is_success());
         assert_eq!((heard.corr.as_deref(), heard.seq), (Some(job.as_str()), Some(seq)));
         peer.take(&heard).await;
         let stopped = json!({"run_id": job, "task_id": job, "status": "CANCELLED", "result": {}});
         let brought = peer.send("result", stopped, Some((&job, seq))).await;
-        // Its end was told before: what comes now is taken note of, or known.
+        // The job has ended already; the late result is acknowledged.
         peer.receive_ack(&brought).await;
     }
     let best = took.iter().min().unwrap();

@@ -1,4 +1,4 @@
-//! Bad input: what is rejected, with which code, and that nothing changes by it.
+//! Bad input: it is rejected with a code, and changes nothing.
 
 use laneway_core::{Origin, Role};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::peer::Peer;
 use crate::world::{World, answer};
 
 #[tokio::test]
-async fn d1_x13_a_bad_frame_is_answered_and_the_connection_lives() {
+async fn d1_x13_a_bad_frame_gets_an_error_and_the_connection_stays() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     peer.send_raw("garbage").await;
@@ -38,7 +38,7 @@ async fn d3_frames_before_the_handshake_are_rejected() {
 }
 
 #[tokio::test]
-async fn d4_x10_tokens_open_the_door_and_nothing_else_does() {
+async fn d4_x10_only_valid_tokens_are_accepted() {
     let world = World::closed().await;
     let worker = world.token(Some("acme"), Role::Worker).await;
     let viewer = world.token(Some("acme"), Role::Viewer).await;
@@ -78,13 +78,13 @@ async fn a_revoked_token_ends_its_live_connections() {
 }
 
 #[tokio::test]
-async fn certificates_may_be_demanded() {
+async fn certificates_may_be_required() {
     let world = World::with_config("[workers]\nrequire_certificate = true").await;
     let mut peer = Peer::open(&world, "w1").await;
     peer.send("handshake", peer.handshake(None), None).await;
     assert_eq!(peer.receive_error().await.0, "E.AUTH.MTLS_REQUIRED");
     assert!(peer.is_closed().await);
-    // Without a certificate nobody comes in as one who has one, either.
+    // A worker without a certificate cannot claim to have one.
     let world = World::new().await;
     let mut peer = Peer::open(&world, "w1").await;
     let mut handshake = peer.handshake(None);
@@ -107,7 +107,7 @@ async fn d5_every_frame_carries_the_tenant_and_the_worker_of_its_connection() {
 }
 
 #[tokio::test]
-async fn d22_x10_nobody_brings_results_for_others() {
+async fn d22_x10_results_for_tasks_of_others_are_rejected() {
     let world = World::new().await;
     let mut owner = Peer::registered(&world, "w1", &["k"], 4).await;
     let mut thief = Peer::registered(&world, "w2", &["other"], 4).await;
@@ -128,7 +128,7 @@ async fn d22_x10_nobody_brings_results_for_others() {
 }
 
 #[tokio::test]
-async fn bad_calls_name_the_field() {
+async fn bad_requests_name_the_field() {
     let world = World::new().await;
     let _peer = Peer::registered(&world, "w1", &["k"], 4).await;
     for (body, field) in [
@@ -159,7 +159,7 @@ async fn bad_calls_name_the_field() {
         let (status, problem) = answer(request).await;
         assert_eq!((status.as_u16(), &problem["field"]), (400, &json!(field)), "{problem}");
     }
-    for path in ["/v1/workers/nobody/drain", "/v1/workers/nobody/rebind"] {
+    for path in ["/v1/workers/missing/drain", "/v1/workers/missing/rebind"] {
         let missing =
             world.request("POST", path).body(if path.ends_with("n") { "" } else { r#"{"lanes":[]}"# });
         assert_eq!(answer(missing).await.0, 404, "{path}");

@@ -1,4 +1,4 @@
-//! Sessions of workers that come back, vanish, dawdle, or are two.
+//! Sessions of workers that reconnect, disappear, are slow, or connect twice.
 
 use laneway_core::Span;
 use laneway_wire::frame::MessageType;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::peer::{Peer, dispatch};
 use crate::world::World;
 
-/// The events that the server tells of, by kind.
+/// The types of the audit entries.
 async fn audit_kinds(world: &World) -> Vec<String> {
     let after = world.scheduler.events().latest();
     let events = world
@@ -19,7 +19,7 @@ async fn audit_kinds(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_dispatch_says_what_the_job_says() {
+async fn the_dispatch_has_the_fields_of_the_job() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["resize"], 4).await;
     let id = world
@@ -45,7 +45,7 @@ async fn the_dispatch_says_what_the_job_says() {
 #[tokio::test]
 async fn channels_of_another_system_leave_a_worker_with_every_lane() {
     let world = World::new().await;
-    for (worker, word, names, lanes) in [
+    for (worker, field, names, lanes) in [
         ("w1", "queues", json!(["default", "no name: \n"]), json!([])),
         ("w2", "queues", json!(["default", "main"]), json!(["default", "main"])),
         ("w3", "channels", json!(["main"]), json!(["main"])),
@@ -54,7 +54,7 @@ async fn channels_of_another_system_leave_a_worker_with_every_lane() {
         let mut peer = Peer::open(&world, worker).await;
         peer.shake_hands(None).await;
         let capabilities = json!({"concurrency": {"max_parallel": 1}, "runtimes": ["test"], "features": []});
-        let register = json!({"capabilities": capabilities, "packages": [], word: names});
+        let register = json!({"capabilities": capabilities, "packages": [], field: names});
         let id = peer.send("register", register, None).await;
         assert!(peer.receive_ack(&id).await.is_some());
         let shown = world.ask("GET", &format!("/v1/workers/{worker}"), "").await;
@@ -63,7 +63,7 @@ async fn channels_of_another_system_leave_a_worker_with_every_lane() {
 }
 
 #[tokio::test]
-async fn d9_a_result_that_comes_twice_counts_once() {
+async fn d9_a_duplicate_result_counts_once() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     world.submit(r#"{"kind": "k"}"#).await;
@@ -73,7 +73,7 @@ async fn d9_a_result_that_comes_twice_counts_once() {
     assert_eq!(peer.receive_ack(&first).await, None);
     let again = peer.bring(&job, seq, json!({"n": 2})).await;
     assert_eq!(peer.receive_ack(&again).await.as_deref(), Some("E.RESULT.DUPLICATE"));
-    // Also over another connection, which knows nothing of the first.
+    // Also over another connection, which does not know the first.
     drop(peer);
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let late = peer.bring(&job, seq, json!({"n": 3})).await;
@@ -83,7 +83,7 @@ async fn d9_a_result_that_comes_twice_counts_once() {
 }
 
 #[tokio::test]
-async fn d10_a_result_of_a_dispatch_that_never_was_is_a_gap() {
+async fn d10_a_result_without_a_dispatch_is_a_gap() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     world.submit(r#"{"kind": "k"}"#).await;
@@ -96,7 +96,7 @@ async fn d10_a_result_of_a_dispatch_that_never_was_is_a_gap() {
 }
 
 #[tokio::test]
-async fn d16_x8_who_comes_back_takes_its_place_and_its_tasks_again() {
+async fn d16_x8_a_reconnect_replaces_the_connection_and_keeps_its_tasks() {
     let world = World::new().await;
     let mut old = Peer::registered(&world, "w1", &["k"], 4).await;
     let id = world.submit(r#"{"kind": "k"}"#).await;
@@ -105,10 +105,10 @@ async fn d16_x8_who_comes_back_takes_its_place_and_its_tasks_again() {
     old.beat(json!({"inflight": 1})).await;
     let mut new = Peer::open(&world, "w1").await.having(&job, seq);
     new.greet(&["k"], 4).await;
-    // The old one is told, and closed. Whatever it says now changes nothing.
+    // The old one gets an error and is closed. Its later frames change nothing.
     assert_eq!(old.receive_error().await.0, "E.SESSION.STALE_BINDING");
     assert!(old.is_closed().await);
-    // The new one stays, and is sent what is open again, under the same number.
+    // The new one stays, and gets open dispatches again, under the same number.
     let (frame, again, same) = new.receive_dispatch().await;
     assert_eq!((&again, same), (&job, seq));
     new.take(&frame).await;
@@ -117,11 +117,11 @@ async fn d16_x8_who_comes_back_takes_its_place_and_its_tasks_again() {
     assert_eq!(new.receive_ack(&brought).await, None);
     let shown = world.ask("GET", &format!("/v1/jobs/{id}"), "").await;
     assert_eq!(shown["result"], json!({"from": "new"}));
-    assert_eq!(shown["attempt"], 1, "nothing was tried twice: {shown}");
+    assert_eq!(shown["attempt"], 1, "no second attempt: {shown}");
 }
 
 #[tokio::test]
-async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
+async fn d16_an_expired_lease_lets_the_job_run_elsewhere() {
     let world = World::new().await;
     let mut gone = Peer::registered(&world, "w1", &["k"], 4).await;
     world.submit(r#"{"kind": "k"}"#).await;
@@ -130,10 +130,10 @@ async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
     gone.beat(json!({"inflight": 1})).await;
     drop(gone);
     let mut other = Peer::registered(&world, "w2", &["k"], 4).await;
-    // Its lease lasts 30 s; the other one gives signs of life meanwhile.
+    // Its lease lasts 30 s; the other one sends heartbeats meanwhile.
     let mut seconds = 0;
     while world.ask("GET", &format!("/v1/jobs/{job}"), "").await["state"] != "assigned" {
-        assert!(seconds < 60, "nobody else gets it");
+        assert!(seconds < 60, "no other worker gets it");
         world.clock.advance(Span::secs(1));
         seconds += 1;
         other.beat(json!({"inflight": 0})).await;
@@ -142,7 +142,7 @@ async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
     let (frame, again, next) = other.receive_dispatch().await;
     assert_eq!((&again, next), (&job, seq + 1));
     other.take(&frame).await;
-    // Who comes back late is told to stop.
+    // A worker that comes back late must stop.
     let mut late = Peer::registered(&world, "w1", &["x"], 4).await;
     late.bring(&job, seq, json!({"from": "late"})).await;
     assert_eq!(
@@ -156,12 +156,12 @@ async fn d16_a_lease_that_has_ended_lets_the_job_run_elsewhere() {
 }
 
 #[tokio::test]
-async fn d14_x9_silence_is_noticed_and_told() {
+async fn d14_x9_silence_is_noticed_and_reported() {
     let world = World::new().await;
     let _peer = Peer::registered(&world, "w1", &["k"], 4).await;
     for (seconds, state) in [(5, "late"), (5, "degraded"), (5, "lost")] {
         world.clock.advance(Span::secs(seconds));
-        // The look at the clock happens in a turn of its own.
+        // The clock is checked in a batch of its own.
         while world.ask("GET", "/v1/workers/w1", "").await["state"] != state {
             tokio::task::yield_now().await;
         }
@@ -170,13 +170,13 @@ async fn d14_x9_silence_is_noticed_and_told() {
     for kind in ["worker.connected", "worker.degraded", "worker.lost"] {
         assert!(kinds.iter().any(|known| known == kind), "{kind} is missing in {kinds:?}");
     }
-    // Nothing is given to it.
+    // It gets no task.
     let id = world.submit(r#"{"kind": "k"}"#).await;
     assert_eq!(world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"], "queued");
 }
 
 #[tokio::test]
-async fn d15_a_worker_that_is_too_full_gets_nothing_new() {
+async fn d15_a_worker_that_is_too_full_gets_no_new_task() {
     let world = World::with_config("[tenants.default]\nworker_memory_full = 50").await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     peer.beat(json!({"inflight": 0, "mem_pct": 51.0, "disk_pct": 10.0})).await;
@@ -190,15 +190,15 @@ async fn d15_a_worker_that_is_too_full_gets_nothing_new() {
 }
 
 #[tokio::test]
-async fn d6_x3_a_dispatch_that_nobody_answers_fails_at_last() {
+async fn d6_x3_a_dispatch_without_a_reply_fails_in_the_end() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     let id = world.submit(r#"{"kind": "k"}"#).await;
     let (frame, _, _) = peer.receive_dispatch().await;
-    // Five seconds to answer, and a second, two, four, eight, sixteen before the next try; the worker is well meanwhile.
+    // Five seconds to reply, and one, two, four, eight, sixteen seconds before the next try; the worker stays healthy.
     let mut seconds = 0;
     while world.ask("GET", &format!("/v1/jobs/{id}"), "").await["state"] != "failed" {
-        assert!(seconds < 120, "it is tried for ever");
+        assert!(seconds < 120, "it is tried forever");
         world.clock.advance(Span::secs(1));
         seconds += 1;
         peer.beat(json!({"inflight": 0})).await;
@@ -210,19 +210,19 @@ async fn d6_x3_a_dispatch_that_nobody_answers_fails_at_last() {
         "{job}"
     );
     assert!(seconds >= 6 * 5 + 31, "the waits were not waited for: {seconds} s");
-    // Whoever takes it now is told to stop.
+    // A worker that accepts it now must stop.
     peer.take(&frame).await;
 }
 
 #[tokio::test]
-async fn x2_no_answer_is_too_fast() {
+async fn x2_no_result_is_too_fast() {
     let world = World::new().await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 4).await;
     for _ in 0..20 {
         let id = world.submit(r#"{"kind": "k"}"#).await;
         let (frame, job, seq) = peer.receive_dispatch().await;
         assert_eq!((&job, seq), (&id, 1), "each is sent once");
-        // The result overtakes the acknowledgement.
+        // The result arrives before the acknowledgement.
         let brought = peer.bring(&job, seq, json!({})).await;
         peer.take(&frame).await;
         assert_eq!(peer.receive_ack(&brought).await, None);
@@ -239,8 +239,8 @@ async fn d18_packages_are_installed_on_demand_and_audited() {
     let sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let order = json!({"operation": "install", "name": "img", "version": "1.1.0",
         "url": "https://packages.example/img.zip", "sha256": sha256});
-    let told = world.ask("POST", "/v1/workers/w1/packages", &order.to_string()).await;
-    assert_eq!(told, json!({"worker": "w1", "operation": "install"}));
+    let sent = world.ask("POST", "/v1/workers/w1/packages", &order.to_string()).await;
+    assert_eq!(sent, json!({"worker": "w1", "operation": "install"}));
     let frame = peer.receive(MessageType::Install).await;
     peer.take(&frame).await;
     let event = json!({"name": "img", "version": "1.1.0", "status": "installed",
@@ -250,12 +250,12 @@ async fn d18_packages_are_installed_on_demand_and_audited() {
     let shown = world.ask("GET", "/v1/workers/w1", "").await;
     assert_eq!(shown["packages"], json!([{"name": "img", "version": "1.1.0"}]));
     let (_, job, _) = peer.receive_dispatch().await;
-    assert_eq!(job, waits, "what waited for the package runs now");
+    assert_eq!(job, waits, "the job that waited for the package runs now");
     let page = world.request("GET", "/metrics").send().await.unwrap().text().await.unwrap();
     let metric = r#"pkg_ops_total{tenant="default",op="install",status="installed"} 1"#;
     assert!(page.contains(metric), "{page}");
     let audit = world.ask("GET", "/v1/audit", "").await.to_string();
-    assert!(audit.contains("pkg.install img 1.1.0 asked of worker w1"), "{audit}");
+    assert!(audit.contains("pkg.install img 1.1.0 sent to worker w1"), "{audit}");
     assert!(audit.contains("pkg.install img 1.1.0 on worker w1: done"), "{audit}");
 }
 
@@ -276,7 +276,7 @@ async fn artifacts_are_kept_with_the_result() {
 }
 
 #[tokio::test]
-async fn d15_thresholds_are_per_tenant_and_90_and_95_where_nothing_is_said() {
+async fn d15_thresholds_are_per_tenant_and_90_and_95_by_default() {
     let world = World::with_config("[tenants.acme]\nworker_memory_full = 50\nworker_disk_full = 60").await;
     for (tenant, metrics, full) in [
         ("acme", json!({"inflight": 0, "mem_pct": 49.0, "disk_pct": 59.0}), false),
@@ -294,11 +294,11 @@ async fn d15_thresholds_are_per_tenant_and_90_and_95_where_nothing_is_said() {
         assert_eq!(shown["too_full"], json!(full), "{tenant} {metrics}: {shown}");
     }
     let drained = audit_kinds(&world).await.iter().filter(|kind| *kind == "worker.drained").count();
-    assert_eq!(drained, 4, "each is told");
+    assert_eq!(drained, 4, "each gets an event");
 }
 
 #[tokio::test]
-async fn a_worker_that_sits_at_max_parallel_for_long_is_told_of_once() {
+async fn a_worker_at_max_parallel_for_long_is_reported_once() {
     let world = World::with_config("[workers]\nsaturated_after = \"20s\"").await;
     let mut peer = Peer::registered(&world, "w1", &["k"], 1).await;
     world.submit(r#"{"kind": "k"}"#).await;
@@ -306,8 +306,8 @@ async fn a_worker_that_sits_at_max_parallel_for_long_is_told_of_once() {
     peer.take(&frame).await;
     for seconds in (0..60).step_by(4) {
         peer.beat(json!({"inflight": 1})).await;
-        let told = audit_kinds(&world).await.iter().filter(|kind| *kind == "worker.saturated").count();
-        assert_eq!(told, usize::from(seconds >= 20), "after {seconds} s");
+        let reported = audit_kinds(&world).await.iter().filter(|kind| *kind == "worker.saturated").count();
+        assert_eq!(reported, usize::from(seconds >= 20), "after {seconds} s");
         world.clock.advance(Span::secs(4));
     }
 }

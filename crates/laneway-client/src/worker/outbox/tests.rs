@@ -32,25 +32,7 @@ fn sent(outbox: &mut Outbox, now: u64) -> Vec<String> {
 }
 
 #[test]
-fn d7_an_unacknowledged_frame_leaves_six_more_times_and_then_the_connection_is_given_up() {
-    let mut outbox = Outbox::default();
-    outbox.put(ms(0), frame("a", 1), outcome("t", 1, "r"), 0.0);
-    let mut times = Vec::new();
-    loop {
-        let at = outbox.next_due(true).unwrap();
-        let due = outbox.take_due(at, true, || 0.0);
-        if due.exhausted {
-            break;
-        }
-        assert_eq!(due.frames.len(), 1);
-        times.push(at.as_millis());
-    }
-    assert_eq!(times, [200, 600, 1_400, 3_000, 6_200, 11_200]);
-    assert_eq!(outbox.len(), 1, "a frame without an acknowledgement is kept");
-}
-
-#[test]
-fn what_is_acknowledged_is_forgotten() {
+fn acknowledged_frames_are_removed() {
     let mut outbox = Outbox::default();
     outbox.put(ms(0), frame("a", 1), outcome("t", 1, "r"), 0.0);
     outbox.put(ms(0), frame("b", 2), Keep::Greeting, 0.0);
@@ -75,7 +57,7 @@ fn outcomes_wait_for_a_session_and_outlive_it() {
 }
 
 #[test]
-fn d10_a_run_is_sent_again_in_the_order_of_its_seq() {
+fn d10_results_of_a_run_are_sent_again_in_the_order_of_their_seq() {
     let mut outbox = Outbox::default();
     for (id, seq, run) in [("c", 3, "r1"), ("a", 1, "r1"), ("x", 2, "r2"), ("b", 2, "r1")] {
         outbox.put(ms(0), frame(id, seq), outcome(id, seq, run), 0.0);
@@ -86,7 +68,7 @@ fn d10_a_run_is_sent_again_in_the_order_of_its_seq() {
 }
 
 #[test]
-fn a_full_outbox_says_so() {
+fn a_full_outbox_is_reported() {
     let mut outbox = Outbox::default();
     for n in 0..10 {
         outbox.put(ms(0), frame(&format!("f{n}"), n), outcome(&format!("t{n}"), n, "r"), 0.0);

@@ -150,7 +150,7 @@ async fn d18_a_package_is_installed_found_again_and_removed() {
 }
 
 #[tokio::test]
-async fn x15_whatever_goes_wrong_what_stood_before_stands_still() {
+async fn x15_a_failed_install_leaves_the_installed_version() {
     let fixture = Fixture::new();
     let good = manifest("img", "1.0");
     fixture
@@ -191,7 +191,7 @@ async fn x15_whatever_goes_wrong_what_stood_before_stands_still() {
 }
 
 #[tokio::test]
-async fn x15_the_digest_is_checked_and_needed() {
+async fn x15_the_digest_is_required_and_checked() {
     let fixture = Fixture::new();
     let body = manifest("img", "1.0");
     let mut order = fixture.order("img", "1.0", &zip(&[Entry::File("manifest.json", &body)]));
@@ -212,7 +212,7 @@ async fn x15_the_digest_is_checked_and_needed() {
 }
 
 #[tokio::test]
-async fn x15_names_from_the_wire_lead_nowhere_else() {
+async fn x15_names_cannot_lead_out_of_the_folder() {
     let fixture = Fixture::new();
     for name in ["..", ".hidden", "a/b", "a\\b", "a b", "ä", &"x".repeat(101)] {
         let body = manifest(name, "1.0");
@@ -224,7 +224,7 @@ async fn x15_names_from_the_wire_lead_nowhere_else() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_half_done_is_swept_away() {
+async fn unfinished_work_of_a_crash_is_removed() {
     let fixture = Fixture::new();
     let half = fixture.folder.path().join(format!("{STAGING}0"));
     fs::create_dir(&half).unwrap();
@@ -273,7 +273,7 @@ async fn d18_archives_are_fetched_over_http() {
 
 /// The original system rejects its own archives after a download, because it goes by the file extension.
 #[tokio::test]
-async fn af_x15_an_archive_is_known_by_what_is_in_it_and_not_by_its_name() {
+async fn af_x15_the_type_of_an_archive_follows_from_its_content() {
     let fixture = Fixture::new();
     let body = manifest("img", "1.0");
     for archive in
@@ -290,7 +290,7 @@ async fn af_x15_an_archive_is_known_by_what_is_in_it_and_not_by_its_name() {
 }
 
 #[tokio::test]
-async fn defect_13_only_plain_files_are_read() {
+async fn defect_13_only_regular_files_are_read() {
     let fixture = Fixture::new();
     let pipe = fixture.archives.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();

@@ -27,7 +27,7 @@ impl Protocol {
         self.bad_frames = 0;
         if let Some(rejection) = self.foreign(&frame) {
             let details = json!({"tenant": frame.tenant.as_str(), "sender": frame.sender.id.as_str()});
-            self.complain(now, Some(frame.id), report(rejection, &details), out);
+            self.send_error(now, Some(frame.id), report(rejection, &details), out);
             return;
         }
         match &frame.message {
@@ -47,13 +47,13 @@ impl Protocol {
             }
             Message::Install(install) => {
                 self.ack_if_asked(now, &frame, out);
-                if self.tasks.first_sight(&frame.id, frame.corr.as_ref()) {
+                if self.tasks.is_new_frame(&frame.id, frame.corr.as_ref()) {
                     out.push(Action::Install(frame.id.clone(), install.clone()));
                 }
             }
             Message::Uninstall(uninstall) => {
                 self.ack_if_asked(now, &frame, out);
-                if self.tasks.first_sight(&frame.id, frame.corr.as_ref()) {
+                if self.tasks.is_new_frame(&frame.id, frame.corr.as_ref()) {
                     out.push(Action::Uninstall(frame.id.clone(), uninstall.clone()));
                 }
             }
@@ -77,7 +77,7 @@ impl Protocol {
                 let message =
                     format!("a worker does not take frames of type `{}`", frame.message.kind().as_str());
                 let rejection = Rejection { code: ErrorCode::CmdUnknown, part: "worker.session", message };
-                self.complain(now, Some(frame.id), report(rejection, &json!({})), out);
+                self.send_error(now, Some(frame.id), report(rejection, &json!({})), out);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Protocol {
             .and_then(|kind| MessageType::parse(kind))
             .is_some_and(|kind| matches!(kind, MessageType::Ack | MessageType::Error));
         if !is_answer {
-            self.complain(now, error.id.clone(), error.report(), out);
+            self.send_error(now, error.id.clone(), error.report(), out);
         }
         if self.bad_frames >= BAD_FRAMES_MAX {
             self.close(CloseReason::Retry, out);
@@ -209,11 +209,11 @@ impl Protocol {
         if !self.state.is_up() {
             let message = "the session is not registered yet".to_owned();
             let rejection = Rejection { code: ErrorCode::SessionDenied, part: "worker.session", message };
-            self.complain(now, Some(frame.id.clone()), report(rejection, &details(dispatch)), out);
+            self.send_error(now, Some(frame.id.clone()), report(rejection, &details(dispatch)), out);
             return;
         }
         let key = TaskKey { task_id: dispatch.task_id.clone(), seq: frame.seq.unwrap_or(0) };
-        if !self.tasks.first_sight(&frame.id, frame.corr.as_ref()) {
+        if !self.tasks.is_new_frame(&frame.id, frame.corr.as_ref()) {
             self.tally.duplicates += 1;
             return self.again(now, &frame, &key, out);
         }
@@ -261,7 +261,7 @@ impl Protocol {
     }
 
     fn canceled(&mut self, now: Now, cancel: &Cancel, seq: Option<u64>, out: &mut Vec<Action>) {
-        if let Some(order) = self.tasks.unwait(&cancel.task_id, seq) {
+        if let Some(order) = self.tasks.remove_waiting(&cancel.task_id, seq) {
             let run_id = order.dispatch.run_id.clone();
             let message = self.outcome_message(
                 &order.key,
@@ -346,7 +346,7 @@ impl Protocol {
             Some(key) => (key.task_id, Some(key.seq)),
             None => (corr.clone(), seq),
         };
-        self.tasks.unwait(&task_id, seq);
+        self.tasks.remove_waiting(&task_id, seq);
         for key in self.tasks.attempts(&task_id, seq) {
             self.stop(&key, StopReason::Stale, out);
         }

@@ -246,7 +246,7 @@ fn d2_the_example_exchange() {
 }
 
 #[test]
-fn d3_nothing_runs_before_the_session_stands() {
+fn d3_no_task_runs_before_the_session_is_up() {
     let mut world = World::new();
     world.open();
     world.sent.clear();
@@ -255,7 +255,7 @@ fn d3_nothing_runs_before_the_session_stands() {
 }
 
 #[test]
-fn a_task_says_that_the_registration_arrived() {
+fn a_task_proves_that_the_registration_arrived() {
     let mut world = World::new();
     world.open();
     let handshake = world.last(MessageType::Handshake);
@@ -273,7 +273,7 @@ fn a_task_says_that_the_registration_arrived() {
 }
 
 #[test]
-fn d4_a_rejected_token_leads_to_another_try() {
+fn d4_a_rejected_token_leads_to_a_retry() {
     let mut world = World::new();
     world.open();
     world.sent.clear();
@@ -290,7 +290,7 @@ fn d4_a_rejected_token_leads_to_another_try() {
 }
 
 #[test]
-fn d5_frames_of_another_tenant_or_of_no_scheduler_do_nothing() {
+fn d5_frames_of_another_tenant_or_of_no_scheduler_have_no_effect() {
     let mut world = World::up();
     world.sent.clear();
     for (pointer, value) in [("/tenant", "other"), ("/sender/role", "worker")] {
@@ -303,7 +303,7 @@ fn d5_frames_of_another_tenant_or_of_no_scheduler_do_nothing() {
 }
 
 #[test]
-fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
+fn d1_bad_frames_get_an_error_and_only_many_of_them_end_the_connection() {
     let mut world = World::up();
     world.sent.clear();
     let error = Frame::parse(b"garbage").unwrap_err();
@@ -324,7 +324,7 @@ fn d1_bad_frames_are_answered_and_only_a_stream_of_them_ends_the_connection() {
 }
 
 #[test]
-fn d8_a_dispatch_that_comes_again_is_acknowledged_and_not_run_again() {
+fn d8_a_duplicate_dispatch_is_acknowledged_and_not_run_again() {
     let mut world = World::up();
     world.pass(0);
     world.sent.clear();
@@ -372,7 +372,7 @@ fn d9_d16_results_outlive_the_connection_and_are_matched_by_task_and_seq() {
 }
 
 #[test]
-fn d10_a_gap_brings_the_results_of_the_run_again() {
+fn d10_a_gap_resends_the_results_of_the_run() {
     let mut world = World::up();
     for seq in 1..=3 {
         world.dispatch(&format!("t{seq}"), seq, "k");
@@ -388,7 +388,7 @@ fn d10_a_gap_brings_the_results_of_the_run_again() {
 }
 
 #[test]
-fn d11_d12_d17_what_cannot_run_is_rejected_and_the_rejection_is_kept_until_acknowledged() {
+fn d11_d12_d17_a_rejection_is_kept_until_it_is_acknowledged() {
     let mut world = World::up();
     for seq in 1..=4 {
         world.dispatch(&format!("t{seq}"), seq, "k");
@@ -414,7 +414,7 @@ fn d11_d12_d17_what_cannot_run_is_rejected_and_the_rejection_is_kept_until_ackno
 }
 
 #[test]
-fn t11_a_canceled_run_says_so() {
+fn t11_a_canceled_attempt_is_reported() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.sent.clear();
@@ -442,7 +442,7 @@ fn a_cancel_of_another_attempt_stops_nothing() {
 }
 
 #[test]
-fn t10_a_run_that_the_worker_stops_itself_may_run_again_elsewhere() {
+fn t10_an_attempt_that_the_worker_stops_may_be_retried_elsewhere() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.pass(0);
@@ -461,7 +461,7 @@ fn t10_a_run_that_the_worker_stops_itself_may_run_again_elsewhere() {
 }
 
 #[test]
-fn a_lease_is_as_long_as_the_scheduler_says_and_counts_from_the_sending() {
+fn a_lease_has_the_length_of_the_scheduler_and_counts_from_the_sending() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.pass(0);
@@ -473,7 +473,7 @@ fn a_lease_is_as_long_as_the_scheduler_says_and_counts_from_the_sending() {
 }
 
 #[test]
-fn d14_a_connection_without_answers_is_given_up() {
+fn d14_a_connection_without_replies_is_closed() {
     let mut world = World::up();
     world.sent.clear();
     world.pass(60_000);
@@ -482,7 +482,7 @@ fn d14_a_connection_without_answers_is_given_up() {
 }
 
 #[test]
-fn a_handshake_without_an_answer_is_given_up() {
+fn a_handshake_without_a_reply_ends_the_connection() {
     let mut world = World::new();
     world.open();
     world.pass(60_000);
@@ -491,7 +491,7 @@ fn a_handshake_without_an_answer_is_given_up() {
 }
 
 #[test]
-fn t13_a_result_without_an_ack_costs_the_connection_and_is_kept() {
+fn t13_a_result_without_an_ack_ends_the_connection_and_is_kept() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.end("t1", 1, done());
@@ -520,7 +520,7 @@ fn t13_a_result_without_an_ack_costs_the_connection_and_is_kept() {
 }
 
 #[test]
-fn d22_a_stale_attempt_is_stopped_and_its_outcome_forgotten() {
+fn d22_a_stale_attempt_is_stopped_and_its_outcome_discarded() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.sent.clear();
@@ -559,7 +559,7 @@ fn a_newer_attempt_starts_when_the_older_one_has_ended() {
 }
 
 #[test]
-fn d13_a_drain_finishes_what_runs_brings_its_result_and_closes() {
+fn d13_a_drain_finishes_tasks_sends_results_and_closes() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.pass(0);
@@ -590,7 +590,7 @@ fn d13_a_drain_finishes_what_runs_brings_its_result_and_closes() {
 }
 
 #[test]
-fn a_drain_has_an_end_whatever_runs() {
+fn a_drain_ends_in_any_case() {
     let mut world = World::up();
     world.dispatch("t1", 1, "k");
     world.receive_ack("nothing", Some("lease_ms=600000"));
@@ -615,7 +615,7 @@ fn an_idle_worker_that_is_not_connected_drains_at_once() {
 }
 
 #[test]
-fn d15_a_machine_that_is_full_asks_for_no_more_work() {
+fn d15_a_full_machine_requests_no_more_work() {
     let mut world = World::up();
     for (mem_pct, healthy) in [(89.9, true), (90.0, false)] {
         world.environment.mem_pct = mem_pct;
@@ -660,7 +660,7 @@ fn t14_feedback_waits_for_a_connection_and_the_newest_is_kept() {
 }
 
 #[test]
-fn a_failure_says_whether_trying_again_helps() {
+fn a_failure_says_whether_a_retry_helps() {
     let mut world = World::up();
     for (seq, ended, code, retryable) in [
         (1, Ended::Failed(Failure::transient("busy", "later")), "busy", true),
@@ -695,7 +695,7 @@ fn a_result_that_no_frame_can_hold_is_a_failure() {
 }
 
 #[test]
-fn a_flood_of_dispatches_fills_nothing_without_end() {
+fn a_flood_of_dispatches_is_bounded() {
     let mut world = World::up();
     for seq in 0..OUTBOX_LEN_MAX as u64 + 50 {
         world.dispatch(&format!("t{seq}"), seq, "unknown");
@@ -706,7 +706,7 @@ fn a_flood_of_dispatches_fills_nothing_without_end() {
 }
 
 #[test]
-fn reports_wait_until_the_session_stands() {
+fn reports_wait_until_the_session_is_up() {
     let mut world = World::new();
     let event = laneway_wire::frame::PackageEvent {
         name: Text::fixed("p"),
@@ -748,7 +748,7 @@ fn waits_between_connections_grow() {
 }
 
 #[test]
-fn a_part_of_a_resource_is_given_or_rejected_once() {
+fn a_part_of_a_resource_is_sent_or_rejected_once() {
     let mut world = World::up();
     world.sent.clear();
     let asked = world.frame("resource.read", json!({"resource_id": "res-1", "offset": 4, "limit": 8}));
@@ -774,7 +774,7 @@ fn a_part_of_a_resource_is_given_or_rejected_once() {
 }
 
 #[test]
-fn defect_01_a_process_says_which_it_is_and_what_it_still_has() {
+fn defect_01_a_process_registers_its_boot_id_and_its_tasks() {
     let registered = |world: &World| match world.last(MessageType::Register).message {
         Message::Register(register) => register,
         other => panic!("{other:?} is not a registration"),

@@ -52,7 +52,7 @@ fn refer(resources: &Resources, id: &str, worker: &str) -> Result<(), Rejection>
 }
 
 #[test]
-fn d17_what_a_task_refers_to_is_here_or_the_task_fails_fast() {
+fn d17_a_task_with_a_missing_resource_fails_fast() {
     let resources = Resources::new(Text::fixed("w-1"));
     let late = Wall::from_second(2_000).unwrap();
     let early = Wall::from_second(1_000).unwrap();
@@ -85,7 +85,7 @@ fn af_x15_a_task_that_misses_one_resource_holds_none_of_the_others() {
 }
 
 #[test]
-fn what_is_used_is_not_collected() {
+fn used_resources_are_not_removed() {
     let resources = Resources::new(Text::fixed("w-1"));
     let until = Wall::from_second(1).unwrap();
     let run = Scope::Run(Text::fixed("r1"));
@@ -100,7 +100,7 @@ fn what_is_used_is_not_collected() {
 }
 
 #[test]
-fn a_file_goes_with_its_resource() {
+fn a_file_is_removed_with_its_resource() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made");
     std::fs::write(&path, "x").unwrap();
@@ -115,7 +115,7 @@ fn a_file_goes_with_its_resource() {
 }
 
 #[test]
-fn memory_ends_somewhere() {
+fn memory_is_bounded() {
     let resources = Resources::new(Text::fixed("w-1"));
     let put = |id: &str, len: usize| {
         resources.put(Text::fixed(id), Text::fixed("file"), Scope::Session, bytes(len), Wall::MAX)
@@ -151,7 +151,7 @@ fn parts_of_memory_and_of_files_are_read_alike() {
 }
 
 #[test]
-fn what_expires_while_it_is_read_is_given_to_its_end() {
+fn a_resource_that_expires_during_a_read_is_read_to_its_end() {
     let resources = Resources::new(Text::fixed("w-1"));
     resources.put(Text::fixed("a"), Text::fixed("file"), Scope::Session, bytes(9), at(100)).unwrap();
     assert_eq!(read(&resources, &ask("a", 0, 4), at(99)), Ok((9, vec![0; 4])));
@@ -170,7 +170,7 @@ fn what_expires_while_it_is_read_is_given_to_its_end() {
 }
 
 #[test]
-fn what_an_attempt_made_goes_when_it_gives_no_result() {
+fn resources_of_an_attempt_without_a_result_are_dropped() {
     let resources = Resources::new(Text::fixed("w-1"));
     let keep = |seq| resources.keep_for_run("file", "r1", &attempt(seq), bytes(1), None).unwrap();
     let (failed, good) = (keep(1), keep(2));
@@ -180,7 +180,7 @@ fn what_an_attempt_made_goes_when_it_gives_no_result() {
 }
 
 #[test]
-fn a_folder_goes_with_the_last_file_in_it() {
+fn a_folder_is_removed_with_its_last_file() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("run");
     std::fs::create_dir(&folder).unwrap();
@@ -198,7 +198,7 @@ fn a_folder_goes_with_the_last_file_in_it() {
 }
 
 #[test]
-fn nothing_is_left_on_disk_when_the_worker_has_ended() {
+fn no_file_is_left_when_the_worker_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made");
     std::fs::write(&path, "x").unwrap();
@@ -235,7 +235,7 @@ fn only_files_become_artifacts() {
 }
 
 #[test]
-fn the_disk_ends_somewhere() {
+fn disk_use_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let resources = Resources::new(Text::fixed("w-1"));
     let put = |name: &str, len: u64| {

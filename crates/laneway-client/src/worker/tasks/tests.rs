@@ -34,7 +34,7 @@ fn verdict(intake: &Intake) -> String {
 }
 
 #[test]
-fn d8_a_dispatch_is_started_once_however_often_it_comes() {
+fn d8_a_dispatch_is_started_once() {
     let mut tasks = tasks(4);
     assert_eq!(verdict(&take(&mut tasks, order("t", 1, "k", None))), "start");
     assert_eq!(verdict(&take(&mut tasks, order("t", 1, "k", None))), "again");
@@ -45,7 +45,7 @@ fn d8_a_dispatch_is_started_once_however_often_it_comes() {
 }
 
 #[test]
-fn d11_one_concurrency_key_is_one_flight() {
+fn d11_one_task_runs_for_each_concurrency_key() {
     let mut tasks = tasks(4);
     assert_eq!(verdict(&take(&mut tasks, order("a", 1, "k", Some("x")))), "start");
     assert_eq!(verdict(&take(&mut tasks, order("b", 2, "k", Some("x")))), "E.CMD.CONCURRENCY_VIOLATION");
@@ -88,14 +88,14 @@ fn a_newer_attempt_waits_until_the_older_one_has_ended() {
 }
 
 #[test]
-fn d13_a_draining_worker_takes_nothing() {
+fn d13_a_draining_worker_accepts_no_task() {
     let mut tasks = tasks(1);
     let intake = tasks.take(Duration::ZERO, order("t", 1, "k", None), &Outbox::default(), true, Ok(()));
     assert_eq!(verdict(&intake), "E.CMD.CONCURRENCY_VIOLATION");
 }
 
 #[test]
-fn what_does_not_fit_is_rejected_and_may_come_again() {
+fn a_rejected_dispatch_may_come_again() {
     let mut tasks = tasks(1);
     let rejection =
         Rejection { code: ErrorCode::ResourceMissing, part: "worker.resources", message: "gone".to_owned() };
@@ -106,7 +106,7 @@ fn what_does_not_fit_is_rejected_and_may_come_again() {
 }
 
 #[test]
-fn memory_of_tasks_ends_but_never_before_what_runs() {
+fn remembered_tasks_are_bounded_and_running_ones_are_kept() {
     let mut tasks = tasks(2);
     take(&mut tasks, order("runs", 1, "k", None));
     for n in 0..REMEMBERED_MAX + 5 {
@@ -135,13 +135,13 @@ fn a_stop_is_reported_once_and_stale_outweighs_canceled() {
 fn frames_are_remembered_by_id_and_corr_within_a_connection() {
     let mut tasks = tasks(1);
     let (id, corr) = (Text::fixed("d-1"), Text::fixed("t"));
-    assert!(tasks.first_sight(&id, Some(&corr)));
-    assert!(!tasks.first_sight(&id, Some(&corr)));
-    assert!(tasks.first_sight(&id, None));
+    assert!(tasks.is_new_frame(&id, Some(&corr)));
+    assert!(!tasks.is_new_frame(&id, Some(&corr)));
+    assert!(tasks.is_new_frame(&id, None));
     tasks.forget_session();
-    assert!(tasks.first_sight(&id, Some(&corr)));
+    assert!(tasks.is_new_frame(&id, Some(&corr)));
     for n in 0..SEEN_MAX {
-        tasks.first_sight(&Text::fixed(&format!("f{n}")), None);
+        tasks.is_new_frame(&Text::fixed(&format!("f{n}")), None);
     }
     assert_eq!((tasks.seen.len(), tasks.seen_order.len()), (SEEN_MAX, SEEN_MAX));
 }
@@ -166,7 +166,7 @@ fn defect_15_a_chain_takes_one_slot() {
 
 /// A middleware may wait for a container, whose nodes are of no chain.
 #[test]
-fn defect_15_who_waits_for_the_rest_of_its_chain_takes_no_slot() {
+fn defect_15_a_task_that_waits_for_its_chain_takes_no_slot() {
     let mut tasks = tasks(1);
     let mut middleware = order("m", 1, "slow", None);
     middleware.dispatch.host_node_id = Some(Text::fixed("c"));

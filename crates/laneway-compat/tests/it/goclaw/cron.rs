@@ -497,10 +497,10 @@ async fn a_message_that_is_too_large_to_send_is_reported_as_rejected() {
     }
     let job = create(&mut socket, asked).await;
     socket.call("cron.run", json!({"jobId": job["id"]})).await.unwrap();
-    let told = socket.event("outbound").await;
-    assert_eq!((&told["status"], &told["content"]), (&json!("rejected"), &json!("")));
-    assert_eq!(told["cron_job"], job["id"]);
-    assert!(told["error"].as_str().unwrap().contains("at most 65536"), "{told}");
+    let outbound = socket.event("outbound").await;
+    assert_eq!((&outbound["status"], &outbound["content"]), (&json!("rejected"), &json!("")));
+    assert_eq!(outbound["cron_job"], job["id"]);
+    assert!(outbound["error"].as_str().unwrap().contains("at most 65536"), "{outbound}");
     let page = world.scheduler.render_metrics().await.unwrap();
     assert!(page.contains("laneway_outbound_rejected_total 1"), "{page}");
     world.stop().await;

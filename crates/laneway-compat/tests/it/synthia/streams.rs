@@ -90,13 +90,13 @@ async fn defect_10_a_slow_addon_is_cut_with_a_gap_that_it_can_resume_from() {
     let received = tokio::time::timeout(PATIENCE, response.text()).await.expect("the stream ends").unwrap();
     let gap = received.rsplit_once("event: gap\ndata: ").expect("it ends with a gap").1;
     let gap: Value = serde_json::from_str(gap.trim()).unwrap();
-    let told = received.matches("\nevent: SUBMITTED").count() as u64;
-    assert_eq!((&gap["from"], &gap["reason"]), (&json!(before + told + 1), &json!("slow_reader")));
-    let after = (before + told).to_string();
+    let received_count = received.matches("\nevent: SUBMITTED").count() as u64;
+    assert_eq!((&gap["from"], &gap["reason"]), (&json!(before + received_count + 1), &json!("slow_reader")));
+    let after = (before + received_count).to_string();
     let request = world.request("GET", &format!("{BASE}/queue/events?addon_id=a"));
     let mut again = request.header("last-event-id", after).send().await.unwrap();
     let mut received = String::new();
-    while received.matches("event: SUBMITTED").count() < 1_000 - told as usize {
+    while received.matches("event: SUBMITTED").count() < 1_000 - received_count as usize {
         let chunk = tokio::time::timeout(PATIENCE, again.chunk()).await.expect("no event comes").unwrap();
         received.push_str(&String::from_utf8_lossy(&chunk.expect("the stream goes on")));
     }

@@ -99,16 +99,7 @@ impl Queue {
             None => settings.kinds.get(&spec.kind),
             Some(known) => Some(&self.kinds[known].settings),
         };
-        spec.timeout = spec.timeout.or(kind.and_then(|kind| kind.timeout)).or(Some(settings.timeout));
-        spec.queue_timeout =
-            spec.queue_timeout.or(kind.and_then(|kind| kind.queue_timeout)).or(settings.queue_timeout);
-        if spec.retry.is_none() {
-            let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&settings.retry);
-            spec.retry = Some(policy.clone());
-        }
-        if spec.capacity.hours.is_none() && !settings.agents.is_empty() {
-            spec.capacity.hours = settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
-        }
+        settings.fill_in_defaults(spec, kind);
         if spec.keys.len() > 1 {
             spec.keys.sort();
             spec.keys.dedup();

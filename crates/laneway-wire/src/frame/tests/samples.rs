@@ -1,4 +1,4 @@
-//! Frames to try things on: one good one of every type, and ways to break it.
+//! Sample frames: a valid one of every type, and ways to break it.
 
 use serde_json::{Value, json};
 
@@ -102,8 +102,8 @@ pub fn dispatch() -> Value {
         "affinity": {"key": "model-7", "mode": "sticky", "expires_at": "2030-01-01T09:00:00Z"}})
 }
 
-/// Payloads that must be rejected: type, what is wrong (as a pointer and a value, `None` removes), and the field that the
-/// error names.
+/// Payloads that must be rejected: the type, the change (a pointer and a value; `None` removes), and the field that
+/// the error names.
 pub fn bad_payloads() -> Vec<(&'static str, &'static str, Option<Value>, &'static str)> {
     vec![
         ("handshake", "/protocol", Some(json!(0)), "protocol"),
