@@ -83,7 +83,7 @@ impl Engine {
             let message = format!("lanes: has {} entries; at most {OFFER_LIST_MAX} are allowed", lanes.len());
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }
-        if let Some(unknown) = lanes.iter().find(|lane| !self.queue.has_lane(*lane)) {
+        if let Some(unknown) = lanes.iter().find(|lane| !self.queue.has_lane(lane)) {
             let message = format!("lanes: there is no lane {:?}; make it first", unknown.as_str());
             return Reply::Rejected(reject(RejectionCode::Invalid, message));
         }

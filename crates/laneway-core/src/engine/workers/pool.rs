@@ -297,7 +297,7 @@ impl Workers {
             moves.push((*idle_list, now.filter(|_| used < *limit)));
         }
         for (idle_list, now) in moves {
-            self.move_in_list(queue, idle_list, worker, (was, now));
+            self.move_in_list(queue, idle_list, worker, was, now);
         }
         self.update_slot_gates(queue, worker);
     }
@@ -307,7 +307,8 @@ impl Workers {
         queue: &mut Queue,
         idle_list: Ix<IdleWorkers>,
         worker: Ix<Worker>,
-        (was, now): (Option<(u64, u64)>, Option<(u64, u64)>),
+        was: Option<(u64, u64)>,
+        now: Option<(u64, u64)>,
     ) {
         let entry = &mut self.pool.idle_lists[idle_list];
         if let Some((load, served)) = was {
