@@ -14,9 +14,9 @@ use laneway_core::{JobSpec, Key, LaneSettings, Name, Origin, Outcome, Reply, Ses
 use laneway_runtime::{Handlers, Options, Scheduler};
 use laneway_store::SqliteStore;
 
-use crate::Bench;
-use crate::raw::{self, payload};
+use crate::bench::Bench;
 use crate::measurement::{Goal, Measurement, Unit};
+use crate::raw::{self, payload};
 
 const OPEN: u32 = 1_024;
 

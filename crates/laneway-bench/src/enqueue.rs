@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Bench;
+use crate::bench::Bench;
 use crate::child::Server;
 use crate::load::requests_per_second;
-use crate::raw::{self, payload};
 use crate::measurement::{Goal, Measurement, Unit};
+use crate::raw::{self, payload};
 
 /// No job starts: only admission is measured.
 const PAUSED: [(&str, &str); 1] = [("LANEWAY_LANES__MAIN__PAUSED", "true")];

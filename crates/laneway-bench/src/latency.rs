@@ -15,11 +15,11 @@ use laneway_store::SqliteStore;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::Bench;
+use crate::bench::Bench;
 use crate::drain::{job, runtime};
 use crate::load::Connection;
-use crate::raw::{append_and_sync, payload};
 use crate::measurement::{Goal, Measurement, Unit, median};
+use crate::raw::{append_and_sync, payload};
 
 /// Both benchmarks: in process, and over HTTP.
 pub fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
@@ -57,7 +57,7 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
         let at = Instant::now();
         let entered = entered.clone();
         async move {
-            entered.send(at).await.expect("somebody listens");
+            entered.send(at).await.expect("the benchmark receives");
             Outcome::Succeeded(None)
         }
     });

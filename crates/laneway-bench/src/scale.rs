@@ -16,12 +16,12 @@ use laneway_core::{
 use laneway_runtime::Driver;
 use laneway_store::SqliteStore;
 
-use crate::Bench;
+use crate::bench::Bench;
 use crate::child::Server;
 use crate::drain::{BenchScheduler, job, runtime};
 use crate::load::requests_per_second;
-use crate::raw::payload;
 use crate::measurement::{Goal, Measurement, Unit};
+use crate::raw::payload;
 
 const AGENTS: u64 = 10_000;
 const SESSIONS: u64 = 100_000;

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::Bench;
+use crate::bench::Bench;
 use crate::child::Server;
 use crate::drain::runtime;
 use crate::load::Connection;

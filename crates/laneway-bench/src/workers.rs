@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::Bench;
+use crate::bench::Bench;
 use crate::child::Server;
 use crate::drain::runtime;
 use crate::load::{Connection, requests_per_second};

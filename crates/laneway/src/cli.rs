@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::client::ServerArgs;
 use crate::commands::{
-    artifacts, backup, bench, capacity, completions, config, deliveries, demo, drain, events, instances, jobs,
-    lanes, leases, runs, schedules, serve, sessions, stats, store, submit, token, worker, workers,
+    artifacts, backup, bench, capacity, completions, config, deliveries, demo, drain, events, instances,
+    jobs, lanes, leases, runs, schedules, serve, sessions, stats, store, submit, token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;

@@ -116,7 +116,7 @@ fn filled(dir: &Path, politely: bool) -> Vec<JobId> {
     for number in 0..40 {
         let kind = if number % 2 == 0 { "echo" } else { "later" };
         let payload = format!(r#"{{"number": {number}, "text": "{}"}}"#, "abc ".repeat(40));
-        let mut args = vec![kind, "--payload", &payload, "--agent", "somebody"];
+        let mut args = vec![kind, "--payload", &payload, "--agent", "writer"];
         if kind == "echo" && number % 10 == 0 {
             args.push("--wait");
         }

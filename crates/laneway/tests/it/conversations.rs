@@ -55,7 +55,7 @@ fn a_wait_for_a_merged_job_returns_the_outcome_of_the_job_that_runs() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let leader = server.json(&["submit", "echo", "--payload", "1", "--session", "s", "--debounce", "10m"]);
-    // Without a window of its own it joins the burst and ends it.
+    // Without a window of its own it joins the debounce batch and ends it.
     let done = server.json(&["submit", "echo", "--payload", "2", "--session", "s", "--wait"]);
     assert_eq!((&done["id"], &done["state"]), (&leader["id"], &json!("succeeded")));
 }
@@ -207,7 +207,7 @@ fn lane_variables_hold_and_wrong_ones_are_reported() {
             .contains("running_max = 8 # from environment GOCLAW_LANE_DELEGATE")
     );
     let output = laneway().env("GOCLAW_LANE_CRON", "none").args(["config", "check"]).output().unwrap();
-    assert_eq!(code(&output), 0, "a slip in a shared environment stops nobody");
+    assert_eq!(code(&output), 0, "a wrong variable in a shared environment stops no command");
     assert!(
         text(&output.stderr).contains("GOCLAW_LANE_CRON is \"none\" and is ignored"),
         "{}",

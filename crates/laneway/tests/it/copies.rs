@@ -27,7 +27,7 @@ const BETWEEN: usize = 700;
 /// Everything that was acknowledged so far.
 type Acked = Arc<Mutex<BTreeSet<JobId>>>;
 
-/// Submits until it is told to end.
+/// Submits jobs until it is stopped.
 fn writer(url: String, acked: Acked, end: Arc<AtomicBool>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -192,7 +192,7 @@ fn defect_04_a_copy_that_opens_has_everything_that_was_acknowledged() {
     assert_eq!(server.stop(), Some(0));
     let alone = home.path().join("alone");
     copy(&dir, &alone, &[DB]);
-    assert_eq!(missing(&alone, &all).unwrap(), 0, "a polite stop leaves everything in the database");
+    assert_eq!(missing(&alone, &all).unwrap(), 0, "a graceful stop leaves everything in the database");
     println!("{} jobs; {opened} copies open and are complete, {rejected} are rejected", all.len());
 }
 

@@ -206,7 +206,7 @@ async fn defect_06_a_start_on_a_full_disk_works_after_a_graceful_stop() {
     for _ in 0..cycles {
         until_reserve(&dir).await;
         assert_eq!(server.stop(), Some(0));
-        assert!(!dir.join("laneway.db-shm").exists(), "a polite stop leaves no index of the log");
+        assert!(!dir.join("laneway.db-shm").exists(), "a graceful stop leaves no index of the log");
         // What a start on a full disk once left: the number did not fit.
         std::fs::File::create(dir.join("lock")).unwrap();
         disk.fill();
@@ -223,7 +223,7 @@ async fn defect_06_a_start_on_a_full_disk_works_after_a_graceful_stop() {
     api.end(&lease, 10).await;
     assert_eq!(api.get(&path).await["state"], "succeeded");
     assert_eq!(server.stop(), Some(0));
-    println!("{cycles} starts on a full disk after polite stops");
+    println!("{cycles} starts on a full disk after graceful stops");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use laneway_wire::frame::{ErrorCode, Frame, MessageType};
 use crate::repository;
 
 /// The cells of the first table after `marker` on a page, without the head and the line below it.
-fn table_after(page: &str, marker: &str) -> Vec<Vec<String>> {
+pub fn table_after(page: &str, marker: &str) -> Vec<Vec<String>> {
     let text = repository::read(page);
     let (_, rest) = text.split_once(marker).unwrap_or_else(|| panic!("{page} has no {marker:?}"));
     let rows: Vec<Vec<String>> = rest

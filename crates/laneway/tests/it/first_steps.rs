@@ -252,7 +252,7 @@ fn defect_19_a_signal_ends_the_demo_and_removes_its_directory() {
 }
 
 #[test]
-fn defect_19_a_demo_that_nobody_reads_ends_and_removes_its_directory() {
+fn defect_19_a_demo_whose_output_is_closed_ends_and_removes_its_directory() {
     let dir = TempDir::new().unwrap();
     let mut command = laneway();
     command.arg("demo").env("TMPDIR", dir.path()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! Killed again and again under load: everything that was acknowledged is there, and the trail obeys the rules.
+//! Kills the server again and again under load: every acknowledged job is stored, and the event log obeys the rules.
 //!
 //! A real server process on a real disk, clients that submit, batch and cancel, and `kill -9` at moments drawn from a
 //! seed. `LANEWAY_KILL_CYCLES` sets how often (50 by default), `LANEWAY_KILL_SEED` replays the moments.
@@ -63,7 +63,7 @@ pub fn settings(running_max: u32) -> Settings {
     settings
 }
 
-/// Submits until the server is gone; gives the ids of every job it was told is there.
+/// Submits jobs until the server is gone. Returns the ids of the acknowledged jobs.
 async fn client(address: SocketAddr, mut random: Random, numbers: Arc<AtomicU64>) -> Vec<JobId> {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut acked = Vec::new();

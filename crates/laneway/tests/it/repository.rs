@@ -1,4 +1,4 @@
-//! Reads the repository itself: its files, its manifests. Judges nothing; `house.rs` and `docs.rs` do.
+//! Reads the files and manifests of the repository, for the tests that check them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ fn collect(root: &Path, folder: &Path, endings: &[&str], found: &mut Vec<SourceF
         if !endings.iter().any(|ending| name.ends_with(ending)) {
             continue;
         }
-        // A file that somebody's editor moves away while we look is no file of the repository.
+        // An editor may have removed the file since the folder was listed; other files are not text.
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
         found.push(SourceFile { path, text });

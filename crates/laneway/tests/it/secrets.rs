@@ -63,7 +63,7 @@ fn defect_13_traces_hold_no_tokens_secrets_or_payloads() {
         assert_eq!(job["state"], "succeeded", "{job}");
     }
     assert!(call.join().unwrap().contains("webhook-signature"), "the delivery was signed");
-    // A bad token is a secret of somebody, too.
+    // A wrong token is a secret, too: it may be valid elsewhere.
     let wrong = server.run(&["jobs", "list", "--token", "lw_0011223344556677_canary-token"]);
     assert_eq!(code(&wrong), 5);
     worker.kill().unwrap();

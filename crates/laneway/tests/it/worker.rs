@@ -147,7 +147,7 @@ fn programs_get_json_and_give_json() {
     assert_eq!(worker.result().result.get(), "{\"value\":\"t2 2 env\"}");
     worker.dispatch(3, "nothing", json!({}));
     assert_eq!(worker.result().result.get(), "{}");
-    // Figures are served.
+    // The metrics are served.
     let url = worker.banner["metrics"].as_str().unwrap().to_owned();
     let address = url.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -243,7 +243,7 @@ fn a_cancel_ends_the_program_and_all_that_it_started() {
     worker.send("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}), "t1", 1);
     assert_eq!(worker.result().status, ResultStatus::Cancelled);
     let begin = Instant::now();
-    // The kernel takes it away after the kill; whoever adopted it has to reap it.
+    // It exists until the process that adopted it reaps it.
     while is_alive(&child) {
         assert!(begin.elapsed() < PATIENCE, "{child} lives on");
         std::thread::yield_now();

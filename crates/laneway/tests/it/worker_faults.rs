@@ -2,7 +2,7 @@
 //!
 //! A real server process, the real SDK, and a proxy between them that draws its faults from a seed. Whatever it does: no
 //! task runs twice at the same time, no attempt runs twice at all, every job ends well with its own result, and the
-//! trail that the server leaves obeys the rules of the simulator's checker. `LANEWAY_FAULT_CONNECTIONS` sets how many
+//! event log of the server obeys the rules of the simulator's checker. `LANEWAY_FAULT_CONNECTIONS` sets how many
 //! connections there are at least (200 by default, 1,000 in `scripts/test`), `LANEWAY_FAULT_SEED` replays the draws as far
 //! as time lets it.
 

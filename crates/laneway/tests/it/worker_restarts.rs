@@ -116,10 +116,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 /// Between two looks, and as long as a supervisor takes.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "other processes are looked at, which tell nobody when they change"
-)]
+#[expect(clippy::disallowed_methods, reason = "the state of other processes is polled: they do not notify")]
 fn pause(span: Duration) {
     std::thread::sleep(span);
 }

@@ -227,11 +227,11 @@ async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
     );
     let canceled = http.post(format!("{}{path}/cancel", server.url)).send().await.unwrap();
     assert_eq!(canceled.status().as_u16(), 202);
-    let told = fake.receive("cmd.cancel").await;
-    assert_eq!((&told["corr"], &told["seq"]), (&second["corr"], &second["seq"]));
+    let cancel = fake.receive("cmd.cancel").await;
+    assert_eq!((&cancel["corr"], &cancel["seq"]), (&second["corr"], &second["seq"]));
     assert_eq!(show().await["status"], "cancelled");
-    let figures = http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
-    assert!(figures.contains(r#"ws_conn_active{tenant="default"} 1"#), "{figures}");
+    let metrics = http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains(r#"ws_conn_active{tenant="default"} 1"#), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -348,5 +348,10 @@ fn d4_a_worker_process_shows_its_certificate_and_runs_the_jobs_of_its_tenant() {
     assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!({"a": 1})), "{job}");
     assert_eq!(job["tenant"], "acme");
     let unauthenticated = server.run(&["--ca", ca.to_str().unwrap(), "jobs", "list"]);
-    assert_ne!(code(&unauthenticated), 0, "nobody comes in without one: {}", text(&unauthenticated.stdout));
+    assert_ne!(
+        code(&unauthenticated),
+        0,
+        "a worker without a certificate is rejected: {}",
+        text(&unauthenticated.stdout)
+    );
 }

@@ -77,7 +77,7 @@ async fn defect_07_silent_sockets_block_no_client() {
     assert!(slowest < SLOWEST_MAX, "a probe waited {slowest:?}");
 }
 
-/// TLS handshakes that never go on keep nobody from theirs.
+/// Unfinished TLS handshakes do not keep other clients from connecting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_07_silent_handshakes_block_no_client() {
     let dir = tempfile::tempdir().unwrap();

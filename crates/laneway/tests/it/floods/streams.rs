@@ -1,4 +1,4 @@
-//! Streams that nobody reads, and what they cost.
+//! The cost of event streams whose clients do not read.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn defect_10_unread_streams_cost_little() {
         sockets(),
         jobs()
     );
-    // What is put into the buffers of connections that nobody reads is copied for each of them.
+    // The server copies events into the buffer of each connection, even if its client does not read.
     let (slack, per_stream) = (Duration::from_millis(500), Duration::from_millis(3));
     let streams = u32::try_from(sockets()).unwrap();
     assert!(beside_idle < alone * 3 / 2 + slack, "streams of another tenant cost {beside_idle:?}");

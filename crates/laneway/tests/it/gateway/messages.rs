@@ -72,7 +72,7 @@ async fn waiting_messages_outlive_the_process_with_their_values_and_are_answered
         assert!(turn.run.context().get::<Collector>().is_none(), "it went with its process");
         turn.answer("ok");
     }
-    // The first message of this process is about what happens in it: the old one is not told again.
+    // The first message of this process is about its own job: the earlier message is not sent again.
     let ticket = stage.gateway.enqueue("main", Request::new("agent:b:chat:2", "y"), plain()).await.unwrap();
     let job = ticket.job();
     stage.gateway.laneway().cancel(job).await.unwrap();

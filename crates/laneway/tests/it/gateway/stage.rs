@@ -30,7 +30,7 @@ pub struct Started {
 impl Started {
     /// Ends the turn so.
     pub fn cue(self, cue: Cue) {
-        // A turn that was told to stop may have ended by itself.
+        // A turn that was canceled may have ended by itself.
         let _ = self.go.send(cue);
     }
 
@@ -48,7 +48,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// In memory, without debounce, on a clock that stands still. Turns end when they are told to stop.
+    /// In memory, without debounce, on a clock that stands still. Turns end when they are canceled.
     pub async fn new() -> Stage {
         Stage::with(|builder| builder).await
     }
@@ -58,7 +58,7 @@ impl Stage {
         Stage::over(laneway::embedded().in_memory(), false, build).await
     }
 
-    /// The same, with turns that do not end before they are told how.
+    /// The same, with turns that end only with the outcome that the test gives them.
     pub async fn stubborn() -> Stage {
         Stage::over(laneway::embedded().in_memory(), true, |builder| builder).await
     }
@@ -81,7 +81,7 @@ impl Stage {
 
     /// True when no turn begins, as far as everything that was asked so far goes.
     pub async fn is_quiet(&mut self) -> bool {
-        // Two looks through the loop: what the first one's turn decided has been told by the second.
+        // Two barriers: the decisions of the first batch are published before the second one returns.
         for _ in 0..2 {
             self.gateway.laneway().scheduler().barrier().await.unwrap();
             tokio::task::yield_now().await;
