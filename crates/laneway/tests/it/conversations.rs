@@ -1,4 +1,4 @@
-//! Sessions and schedules as users of the command line meet them, and the signal that begins sessions anew.
+//! Sessions and schedules on the command line, and the signal that resets sessions.
 
 use std::io::{BufRead, BufReader};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::cli::{Server, code, laneway, text};
 
-/// Asks until the answer fits; ends with the last answer when it never does.
+/// Repeats a command until its answer fits. Panics with the last answer if none does.
 fn until(mut ask: impl FnMut() -> Value, fits: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..2_000 {
         let answer = ask();

@@ -1,4 +1,4 @@
-//! The library: what a program that embeds Laneway counts on.
+//! The library: the behaviour that embedding programs rely on.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Tests of the rules of ARCHITECTURE.md that a machine can check.
 //!
-//! Every test collects all offences before it fails, so that one run shows everything there is to mend.
+//! Every test collects all offences before it fails, so that one execution shows all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

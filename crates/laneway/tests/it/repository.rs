@@ -19,7 +19,7 @@ impl SourceFile {
         self.path.rsplit('/').next().unwrap()
     }
 
-    /// True for files that hold nothing but tests.
+    /// True for files that have only tests.
     pub fn is_test(&self) -> bool {
         self.name() == "tests.rs" || self.path.contains("/tests/")
     }
@@ -30,7 +30,7 @@ impl SourceFile {
         self.text[..end].lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 
-    /// The same without comment lines and without what follows `//` in a line.
+    /// The same without comments.
     pub fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines_without_tests()
             .map(|(number, line)| (number, line.split("//").next().unwrap()))
@@ -63,7 +63,7 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The packages of the workspace as `cargo metadata` tells them.
+/// The packages of the workspace, from `cargo metadata`.
 pub fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::cli::Server;
 use crate::webhooks::Hook;
 
-/// A server whose jobs of kind `render` go to a target and allow so many losses.
+/// A server whose jobs of kind `render` go to a target, with this limit of losses.
 fn with_target(dir: &TempDir, hook: &Hook, losses_max: u32) -> Server {
     let target = format!("kinds.render.target={}", hook.url);
     let losses = format!("kinds.render.retry.losses_max={losses_max}");

@@ -11,7 +11,7 @@ use crate::cli::{Server, code, text};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A receiver that answers the first `silent` calls never, and all others with 200.
+/// A receiver that never answers the first `silent` calls, and answers all others with 200.
 pub struct Hook {
     pub url: String,
     pub calls: Receiver<String>,
@@ -28,7 +28,7 @@ impl Hook {
                 let mut stream = stream;
                 let call = read_request(&mut stream);
                 if number < silent {
-                    // Held open: the caller waits, and never hears.
+                    // The connection stays open, and the caller gets no answer.
                     unanswered.push(stream);
                 } else {
                     stream

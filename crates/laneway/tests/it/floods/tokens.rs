@@ -1,4 +1,4 @@
-//! Tokens that a tenant makes in vain, until its share of the table is full.
+//! One tenant creates tokens until its share of the table is full.
 
 use serde_json::json;
 
