@@ -111,6 +111,27 @@ fn crates_use_only_what_they_may() {
     assert_none("a crate uses another one that it must not see", offences);
 }
 
+/// See docs/decisions/0015-build-profiles.md.
+#[test]
+fn the_build_stays_small() {
+    let program = repository::dependencies(&[]);
+    let library = repository::dependencies(&["--no-default-features"]);
+    assert!(program.contains("clap") && library.contains("tokio"), "the search is broken: {library:?}");
+    let offences = |names: &BTreeSet<String>, unwanted: &[&str]| {
+        let is_unwanted = |name: &&String| unwanted.iter().any(|unwanted| name.starts_with(unwanted));
+        names.iter().filter(is_unwanted).cloned().collect()
+    };
+    assert_none(
+        "the program has no crates of ICU and no regular expressions",
+        offences(&program, &["icu_", "regex"]),
+    );
+    let of_the_program = ["clap", "indicatif", "laneway_bench", "laneway_client", "tracing_subscriber"];
+    assert_none(
+        "a program that embeds the library compiles no command line",
+        offences(&library, &of_the_program),
+    );
+}
+
 #[test]
 fn the_engine_is_pure() {
     const FOREIGN: [&str; 14] = [

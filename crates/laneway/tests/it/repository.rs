@@ -1,5 +1,6 @@
 //! Reads the files and manifests of the repository, for the tests that check them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,6 +74,18 @@ pub fn packages() -> Vec<Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     metadata["packages"].as_array().unwrap().clone()
+}
+
+/// The names of all crates that are compiled into the crate `laneway` with these arguments of `cargo tree`.
+pub fn dependencies(args: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "-p", "laneway", "-e", "normal", "--prefix", "none", "-f", "{lib}"])
+        .args(args)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 fn collect(root: &Path, folder: &Path, endings: &[&str], found: &mut Vec<SourceFile>) {
