@@ -98,7 +98,6 @@ fn spec_with(
         Some(asked) => Some(retry_policy(asked, of_kind.unwrap_or(retry))?),
     };
     Ok(JobSpec {
-        tenant: tenant.clone(),
         agent: optional_name("agent", &request.agent)?.unwrap_or_else(|| names.agent.clone()),
         lane: optional_name("lane", &request.lane)?.unwrap_or_else(|| lane.clone()),
         session: request.session.as_ref().map(|asked| session::session(asked, &settings.chat)).transpose()?,
@@ -110,15 +109,11 @@ fn spec_with(
         timeout: optional("timeout", &request.timeout, positive_span)?,
         retry,
         idempotency: idempotency(request)?,
-        retry_of: None,
         tags: request.tags.as_deref().map(tags).transpose()?.unwrap_or_default(),
-        schedule: None,
-        // Checking it may take a while, so the caller does that.
-        callback: None,
-        kind,
-        needs: capacity::capacity_request(request)?,
-        member: None,
-        wants: request.worker.as_ref().map(placement::placement).transpose()?.map(Box::new),
+        capacity: capacity::capacity_request(request)?,
+        placement: request.worker.as_ref().map(placement::placement).transpose()?.map(Box::new),
+        // The check of a callback may take a while, so the caller adds the callback.
+        ..JobSpec::new(tenant.clone(), kind)
     })
 }
 

@@ -84,7 +84,7 @@ impl BenchScheduler {
     pub async fn pause(&self, paused: bool) -> anyhow::Result<()> {
         let mut settings = self.settings.clone();
         settings.lanes.get_mut(&Name::fixed("main")).context("there is a main lane")?.paused = paused;
-        self.scheduler.configure(settings, None, "bench", Origin::house("bench")).await?;
+        self.scheduler.configure(settings, None, "bench", Origin::server("bench")).await?;
         Ok(())
     }
 
@@ -159,26 +159,11 @@ pub fn job(number: u64) -> Submission {
         .then(|| Key { name: Name::fixed("profile"), value: name(format!("p-{}", number % 7_919)) });
     submission(
         JobSpec {
-            tenant: Name::fixed("default"),
-            kind: name(format!("noop-{}", number % 4)),
             agent: name(format!("agent-{}", number % 1_000)),
-            lane: Name::fixed("main"),
             session,
             keys: key.into_iter().collect(),
             priority: (number % 7) as i32,
-            not_before: None,
-            deadline: None,
-            queue_timeout: None,
-            timeout: None,
-            retry: None,
-            idempotency: None,
-            retry_of: None,
-            tags: Vec::new(),
-            schedule: None,
-            callback: None,
-            needs: Default::default(),
-            member: None,
-            wants: None,
+            ..JobSpec::new(Name::fixed("default"), name(format!("noop-{}", number % 4)))
         },
         number,
     )
@@ -187,12 +172,5 @@ pub fn job(number: u64) -> Submission {
 /// A submission of `spec` with the usual payload.
 pub fn submission(spec: JobSpec, number: u64) -> Submission {
     let payload = payload(number).into_bytes().into();
-    Submission {
-        spec,
-        payload,
-        origin: Origin::house("bench"),
-        prior: None,
-        record_rejection: false,
-        strict_lane: false,
-    }
+    Submission::new(spec, payload, Origin::server("bench"))
 }

@@ -118,7 +118,7 @@ impl World {
             sessions: names("session", 20_000),
             key_name: Name::fixed("profile"),
             tenant: Name::fixed("default"),
-            origin: Origin::house("bench"),
+            origin: Origin::server("bench"),
             payload: vec![b'x'; 200].into(),
         };
         let executor = ExecutorOffer {
@@ -158,14 +158,7 @@ impl World {
             self.engine.committed(batch);
         }
         let spec = self.spec();
-        let submission = Submission {
-            spec,
-            payload: self.payload.clone(),
-            origin: self.origin.clone(),
-            prior: None,
-            record_rejection: false,
-            strict_lane: false,
-        };
+        let submission = Submission::new(spec, self.payload.clone(), self.origin.clone());
         self.apply(Command::Submit(Box::new(submission)));
     }
 
@@ -181,8 +174,6 @@ impl World {
         let (lane, agent, kind) = (pick(self, LANES), pick(self, AGENTS), pick(self, KINDS));
         let key = (mixed && share >= 8).then(|| self.next_random(500) as usize);
         JobSpec {
-            tenant: self.tenant.clone(),
-            kind: self.kinds[kind].clone(),
             agent: self.agents[agent].clone(),
             lane: self.lanes[lane].clone(),
             session: session.map(|session| Session::new(self.sessions[session as usize].clone())),
@@ -191,19 +182,7 @@ impl World {
                 .into_iter()
                 .collect(),
             priority: if session.is_some() { 0 } else { self.next_random(10) as i32 },
-            not_before: None,
-            deadline: None,
-            queue_timeout: None,
-            timeout: None,
-            retry: None,
-            idempotency: None,
-            retry_of: None,
-            tags: Vec::new(),
-            schedule: None,
-            callback: None,
-            needs: Default::default(),
-            member: None,
-            wants: None,
+            ..JobSpec::new(self.tenant.clone(), self.kinds[kind].clone())
         }
     }
 

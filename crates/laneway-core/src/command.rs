@@ -2,7 +2,7 @@
 
 use crate::capacity::LoadReading;
 use crate::lease::{Claim, LeaseMessage, LeaseRequest};
-use crate::schedule::RunMode;
+use crate::schedule::FireMode;
 use crate::worker::{Register, WorkerMessage};
 use crate::{
     Bytes, DeliveryRow, Fence, JobId, JobSpec, Name, Outcome, RunId, RunSubmission, ScheduleId,
@@ -155,7 +155,7 @@ pub enum ScheduleCommand {
         /// The schedule.
         id: ScheduleId,
         /// Whatever the timing says, or only if it is due.
-        mode: RunMode,
+        mode: FireMode,
         /// Who asks.
         origin: Origin,
     },
@@ -339,6 +339,13 @@ pub struct Submission {
     pub strict_lane: bool,
 }
 
+impl Submission {
+    /// A submission whose rejection is not recorded and whose unknown lane means `main`.
+    pub fn new(spec: JobSpec, payload: Bytes, origin: Origin) -> Submission {
+        Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: false }
+    }
+}
+
 /// The job that an idempotency key stands for already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prior {
@@ -404,8 +411,8 @@ impl ExecutorMode {
 }
 
 impl Origin {
-    /// A part of the house acts by itself.
-    pub fn house(part: &'static str) -> Origin {
+    /// A part of the server acts by itself.
+    pub fn server(part: &'static str) -> Origin {
         Origin { actor: Name::fixed(part), request: None }
     }
 }

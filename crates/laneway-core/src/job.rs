@@ -6,7 +6,10 @@ pub mod state;
 pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
+use std::sync::LazyLock;
+
 use crate::capacity::CapacityRequest;
+use crate::settings::{DEFAULT_AGENT, MAIN_LANE};
 use crate::{
     AttemptId, Bytes, Failure, JobId, MemberOf, Name, Placement, RetryPolicy, ScheduleRef, Seq, Span, Wall,
 };
@@ -57,12 +60,44 @@ pub struct JobSpec {
     pub schedule: Option<ScheduleRef>,
     /// Who is told of the job's end.
     pub callback: Option<Callback>,
-    /// What it asks of the machine.
-    pub needs: CapacityRequest,
+    /// What it requests of the machine.
+    pub capacity: CapacityRequest,
     /// The run that it is a member of, and which node of it.
     pub member: Option<Box<MemberOf>>,
-    /// What it wants of the worker that runs it; few jobs want something.
-    pub wants: Option<Box<Placement>>,
+    /// What it requires of the worker that runs it. Boxed, because few jobs have constraints.
+    pub placement: Option<Box<Placement>>,
+}
+
+impl JobSpec {
+    /// A job of the default agent in the lane `main`, with an empty or default value in every other field.
+    pub fn new(tenant: Name, kind: Name) -> JobSpec {
+        // Submits are frequent: they share the two names instead of allocating them.
+        static NAMES: LazyLock<(Name, Name)> =
+            LazyLock::new(|| (Name::fixed(DEFAULT_AGENT), Name::fixed(MAIN_LANE)));
+        let (agent, lane) = NAMES.clone();
+        JobSpec {
+            tenant,
+            kind,
+            agent,
+            lane,
+            session: None,
+            keys: Vec::new(),
+            priority: 0,
+            not_before: None,
+            deadline: None,
+            queue_timeout: None,
+            timeout: None,
+            retry: None,
+            idempotency: None,
+            retry_of: None,
+            tags: Vec::new(),
+            schedule: None,
+            callback: None,
+            capacity: CapacityRequest::default(),
+            member: None,
+            placement: None,
+        }
+    }
 }
 
 /// Who is told of a job's end, and how. Whether the address may be called is checked before there is a spec, and again

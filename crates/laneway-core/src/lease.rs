@@ -144,7 +144,7 @@ pub struct LeaseMessage {
     /// Its process, if it says so.
     pub pid: Option<u32>,
     /// What is said.
-    pub said: LeaseUpdate,
+    pub update: LeaseUpdate,
 }
 
 /// What is said about an attempt.

@@ -57,7 +57,7 @@ pub use run::{
     RunSubmission, RunSubmitted,
 };
 pub use schedule::{
-    CatchUp, FiringLogEntry, Overlap, RunStatus, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec,
+    CatchUp, FiringLogEntry, FiringStatus, Overlap, Schedule, SchedulePatch, ScheduleRef, ScheduleSpec,
     ScheduleState, Timing, TimingError,
 };
 pub use seed::Seed;

@@ -57,7 +57,7 @@ pub enum Reply {
     /// What became of a run by hand.
     ScheduleFiredByHand {
         /// True: there is a job.
-        ran: bool,
+        fired: bool,
         /// Why there is none.
         reason: Option<NotFired>,
         /// The job.

@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::call::Chain;
 use crate::job::IdempotencyKey;
+use crate::settings::MAIN_LANE;
 use crate::{JobEnd, JobId, JobSpec, JobState, Name, Origin, RunId, Seq, Submission, Wall};
 
 /// Most bindings of one node: each is a pointer into a result and one into a payload.
@@ -32,6 +33,21 @@ pub struct RunSpec {
     pub idempotency: Option<IdempotencyKey>,
     /// Free labels for people and lists, at most [`crate::job::TAGS_MAX`].
     pub tags: Vec<Name>,
+}
+
+impl RunSpec {
+    /// A run without a name, kept by the retention of the lane `main`.
+    pub fn new(tenant: Name) -> RunSpec {
+        RunSpec {
+            tenant,
+            name: None,
+            lane: Name::fixed(MAIN_LANE),
+            failure: FailurePolicy::default(),
+            client: None,
+            idempotency: None,
+            tags: Vec::new(),
+        }
+    }
 }
 
 /// What a failed node means for the others.
@@ -191,6 +207,20 @@ pub struct Member {
 }
 
 impl Member {
+    /// A node that depends on no other.
+    pub fn new(node: Name, spec: JobSpec, payload: crate::Bytes) -> Member {
+        Member {
+            node,
+            spec,
+            payload,
+            depends_on: Vec::new(),
+            bindings: Vec::new(),
+            chain: None,
+            group: false,
+            within: None,
+        }
+    }
+
     /// The job to admit for it.
     pub(crate) fn submission(&self, run: RunId, depends_on: Vec<Name>, origin: &Origin) -> Submission {
         let member = MemberOf {
@@ -202,14 +232,11 @@ impl Member {
             group: self.group,
             within: self.within.clone(),
         };
-        Submission {
-            spec: JobSpec { member: Some(Box::new(member)), ..self.spec.clone() },
-            payload: crate::Bytes::clone(&self.payload),
-            origin: origin.clone(),
-            prior: None,
-            record_rejection: false,
-            strict_lane: false,
-        }
+        Submission::new(
+            JobSpec { member: Some(Box::new(member)), ..self.spec.clone() },
+            crate::Bytes::clone(&self.payload),
+            origin.clone(),
+        )
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! A schedule is a template of a job and a timing. Each moment that the timing names is a **slot**; a slot makes at most
 //! one job, whatever crashes. When slots lie is in `schedule/timing.rs` (and `schedule/cron.rs`), what is kept of runs in
-//! `schedule/run_log.rs`, what the engine does with all of that in `engine/schedules/commands.rs`. What users read about it is
+//! `schedule/firing_log.rs`, what the engine does with all of that in `engine/schedules/commands.rs`. What users read about it is
 //! `docs/schedules.md`.
 
 mod cron;
-mod run_log;
+mod firing_log;
 mod timing;
 
-pub use run_log::{FiringLogEntry, RUN_TEXT_MAX, RunStatus, ScheduleLine, cut_text};
+pub use firing_log::{FIRING_TEXT_MAX, FiringLogEntry, FiringStatus, ScheduleLine, cut_text};
 pub use timing::{EVERY_MIN, Plan, Timing, TimingError, preview};
 pub(crate) use timing::{find_zone, instant_of};
 
@@ -114,13 +114,13 @@ pub struct ScheduleState {
     /// A slot that waits for a run to end (see [`Overlap`]).
     pub waiting_slot: Option<Wall>,
     /// When its latest run ended.
-    pub last_run_at: Option<Wall>,
+    pub last_ended_at: Option<Wall>,
     /// How its latest run stands or ended.
-    pub last_status: Option<RunStatus>,
+    pub last_status: Option<FiringStatus>,
     /// What went wrong in its latest run, if something did.
     pub last_error: Option<Box<str>>,
     /// How many jobs it made.
-    pub runs: u64,
+    pub firings: u64,
 }
 
 /// What is to be changed of a schedule; `None` keeps what is there.
@@ -167,7 +167,7 @@ pub struct ScheduleRef {
 
 /// How a run by hand is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunMode {
+pub enum FireMode {
     /// Now, whatever the timing says.
     Force,
     /// Only if a slot has come that was not looked at yet.
@@ -197,6 +197,24 @@ impl NotFired {
 }
 
 impl ScheduleSpec {
+    /// An enabled schedule of the job's tenant, without a payload and with the default policies.
+    pub fn new(name: Name, timing: Timing, job: JobSpec) -> ScheduleSpec {
+        ScheduleSpec {
+            tenant: job.tenant.clone(),
+            name,
+            timing,
+            job,
+            payload: Bytes::from([]),
+            enabled: true,
+            delete_after_run: None,
+            catch_up: CatchUp::default(),
+            overlap: Overlap::default(),
+            jitter: Span(0),
+            note: Bytes::from([]),
+            owner: None,
+        }
+    }
+
     /// True when it is deleted once its run has ended.
     pub fn deletes_itself(&self) -> bool {
         self.delete_after_run.unwrap_or_else(|| self.timing.is_one_shot())

@@ -125,9 +125,9 @@ pub struct ScheduleSettings {
     /// How long the row of a slot is kept. Nothing needs it once its schedule has moved on: it is a second lock.
     pub slot_retention: Span,
     /// How long entries of the run log are kept.
-    pub run_log_retention: Span,
+    pub firing_log_retention: Span,
     /// Most entries of the run log that are kept of one schedule.
-    pub run_log_max: u32,
+    pub firing_log_max: u32,
 }
 
 /// How the news of ended jobs is told.
@@ -292,8 +292,8 @@ impl Default for ScheduleSettings {
             timeout: Span::mins(10),
             retry: RetryPolicy::CRON,
             slot_retention: Span::hours(24),
-            run_log_retention: Span::hours(30 * 24),
-            run_log_max: 10_000,
+            firing_log_retention: Span::hours(30 * 24),
+            firing_log_max: 10_000,
         }
     }
 }

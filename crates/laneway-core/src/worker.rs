@@ -183,7 +183,7 @@ pub struct WorkerMessage {
     /// The connection. What a connection says that is not (or no longer) a worker's changes nothing.
     pub connection: ConnectionId,
     /// What is said.
-    pub said: WorkerReport,
+    pub report: WorkerReport,
 }
 
 /// What is said over a worker's connection.

@@ -98,28 +98,7 @@ impl AgentTurn {
 
     /// The job that a turn of this agent is, in the lane and the session that are meant.
     pub fn job(tenant: Name, agent: Name, lane: Name, session: Session) -> JobSpec {
-        JobSpec {
-            tenant,
-            kind: Name::fixed(AGENT_TURN),
-            agent,
-            lane,
-            session: Some(session),
-            keys: Vec::new(),
-            priority: 0,
-            not_before: None,
-            deadline: None,
-            queue_timeout: None,
-            timeout: None,
-            retry: None,
-            idempotency: None,
-            retry_of: None,
-            tags: Vec::new(),
-            needs: Default::default(),
-            wants: None,
-            callback: None,
-            schedule: None,
-            member: None,
-        }
+        JobSpec { agent, lane, session: Some(session), ..JobSpec::new(tenant, Name::fixed(AGENT_TURN)) }
     }
 
     /// What each slot of a cron job makes: a turn of the agent, in the job's own session, one after the other. `job` is

@@ -49,34 +49,13 @@ impl PayloadCache {
 
 #[cfg(test)]
 mod tests {
-    use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
+    use laneway_core::settings::DEFAULT_TENANT;
     use laneway_core::{JobId, JobSpec, JobState, JobStatus, Name, Wall};
 
     use super::*;
 
     fn row(seq: u64) -> Box<JobRow> {
-        let spec = JobSpec {
-            tenant: Name::fixed(DEFAULT_TENANT),
-            kind: Name::fixed("k"),
-            agent: Name::fixed(DEFAULT_AGENT),
-            lane: Name::fixed(MAIN_LANE),
-            session: None,
-            keys: Vec::new(),
-            priority: 0,
-            not_before: None,
-            deadline: None,
-            queue_timeout: None,
-            timeout: None,
-            retry: None,
-            idempotency: None,
-            retry_of: None,
-            tags: Vec::new(),
-            schedule: None,
-            callback: None,
-            needs: Default::default(),
-            member: None,
-            wants: None,
-        };
+        let spec = JobSpec::new(Name::fixed(DEFAULT_TENANT), Name::fixed("k"));
         let status = JobStatus {
             state: JobState::Queued,
             wake_at: None,

@@ -241,7 +241,7 @@ impl Shared {
         next.keep_until_restart(&current);
         self.reject_removal_of_used_lanes(&next).await?;
         if !changed.is_empty() {
-            self.configure(&next, None, &changed, Origin::house("config")).await?;
+            self.configure(&next, None, &changed, Origin::server("config")).await?;
         }
         inputs.layers = layers;
         self.published.send_replace(Arc::new(next));

@@ -236,13 +236,9 @@ impl Scheduler {
             session.sent_at = None;
         }
         let again = |payload| Submission {
-            spec: spec.clone(),
-            payload,
-            origin: origin.clone(),
-            prior: None,
-            record_rejection: false,
             // A retry that went to another lane would run under other limits than its job did.
             strict_lane: true,
+            ..Submission::new(spec.clone(), payload, origin.clone())
         };
         let verdict = if merged.is_empty() {
             self.submit(again(payload)).await?
@@ -329,7 +325,7 @@ impl Scheduler {
         message: &str,
     ) -> Result<Reply, Stopped> {
         let worker = Some(worker);
-        let word = LeaseMessage { lease, tenant, worker, pid: None, said: LeaseUpdate::Report };
+        let word = LeaseMessage { lease, tenant, worker, pid: None, update: LeaseUpdate::Report };
         let reply = self.lease_message(word).await?;
         if reply != Reply::Done {
             return Ok(reply);

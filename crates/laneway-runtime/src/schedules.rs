@@ -4,7 +4,7 @@
 //! entries of the run log come from the store.
 
 use laneway_core::command::ScheduleCommand;
-use laneway_core::schedule::{RunMode, preview};
+use laneway_core::schedule::{FireMode, preview};
 use laneway_core::{
     Command, Name, Origin, Reply, ScheduleId, SchedulePatch, ScheduleSpec, Timing, TimingError, Wall,
 };
@@ -61,7 +61,7 @@ impl Scheduler {
         &self,
         tenant: Option<Name>,
         id: ScheduleId,
-        mode: RunMode,
+        mode: FireMode,
         origin: Origin,
     ) -> Result<Reply, Stopped> {
         self.send(Command::Schedule(ScheduleCommand::Fire { tenant, id, mode, origin })).await

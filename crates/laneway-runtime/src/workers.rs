@@ -343,7 +343,7 @@ pub struct Speaker {
 impl Speaker {
     /// Hands on what the worker says. The answer means that it is durable.
     pub async fn say(&self, said: WorkerReport) -> Result<Reply, Stopped> {
-        let word = WorkerMessage { connection: self.connection, said };
+        let word = WorkerMessage { connection: self.connection, report: said };
         self.scheduler.send(Command::Worker(WorkerCommand::Message(Box::new(word)))).await
     }
 }

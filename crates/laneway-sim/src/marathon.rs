@@ -237,48 +237,19 @@ fn settings() -> Settings {
     settings.tenant_default = TenantSettings { queued_max: PLENTY, running_max: PLENTY };
     settings.retry.losses_max = PLENTY;
     settings.schedules.retry.losses_max = PLENTY;
-    settings.schedules.run_log_retention = Span::secs(60);
+    settings.schedules.firing_log_retention = Span::secs(60);
     settings.schedules.slot_retention = Span::secs(60);
     settings
 }
 
 fn put(number: u32, every: Span) -> Command {
     let name = Name::new(&format!("schedule{number}")).expect("a word and a number are a name");
-    let job = JobSpec {
-        tenant: Name::fixed("default"),
-        kind: Name::fixed("beat"),
-        agent: Name::fixed("clock"),
-        lane: Name::fixed("main"),
-        session: None,
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        needs: Default::default(),
-        wants: None,
-        callback: None,
-        schedule: None,
-        member: None,
-    };
+    let job =
+        JobSpec { agent: Name::fixed("clock"), ..JobSpec::new(Name::fixed("default"), Name::fixed("beat")) };
     let spec = ScheduleSpec {
-        tenant: job.tenant.clone(),
-        name,
-        timing: Timing::Every { every, anchor: None },
-        job,
-        payload: Bytes::from(Vec::new()),
-        enabled: true,
-        delete_after_run: None,
         catch_up: CatchUp::All { max: 1_000 },
         overlap: Overlap::Allow,
-        jitter: Span(0),
-        note: Bytes::from(Vec::new()),
-        owner: None,
+        ..ScheduleSpec::new(name, Timing::Every { every, anchor: None }, job)
     };
-    Command::Schedule(ScheduleCommand::Put(Box::new(spec), Origin::house("marathon")))
+    Command::Schedule(ScheduleCommand::Put(Box::new(spec), Origin::server("marathon")))
 }

@@ -458,7 +458,7 @@ impl World {
             Step::StopSession => Some(self.stop_session()),
             Step::SessionUsage => Some(self.session_usage()),
             Step::ResetSessions => {
-                Some(Command::Session(SessionCommand::ResetAll { origin: Origin::house("operator") }))
+                Some(Command::Session(SessionCommand::ResetAll { origin: Origin::server("operator") }))
             }
             Step::Drain => Some(Command::Admin(AdminCommand::Drain)),
             Step::Schedule => Some(self.schedule()),
@@ -511,5 +511,5 @@ impl World {
 }
 
 fn is_beat(command: &Command) -> bool {
-    matches!(command, Command::Worker(WorkerCommand::Message(word)) if matches!(word.said, WorkerReport::Beat(_)))
+    matches!(command, Command::Worker(WorkerCommand::Message(word)) if matches!(word.report, WorkerReport::Beat(_)))
 }

@@ -142,7 +142,7 @@ impl Store for MemoryStore {
         }
         let newest = state.runs.values().rev().take(RECENT_FIRINGS_MAX);
         for run in newest.collect::<Vec<_>>().into_iter().rev() {
-            visit(Loaded::Run(Box::new(FiringLogEntry::clone(run))));
+            visit(Loaded::FiringLogEntry(Box::new(FiringLogEntry::clone(run))));
         }
         for row in state.run_rows.values().filter(|row| !row.state.is_terminal()) {
             let ended = runs::ended_members(&state, row);

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use laneway_core::{
-    AttemptEnd, AttemptId, DeliveryState, ExecutorMode, JobId, JobState, Name, NextCode, Overlap, Reason,
-    Role, RunId, RunState, RunStatus, ScheduleId,
+    AttemptEnd, AttemptId, DeliveryState, ExecutorMode, FiringStatus, JobId, JobState, Name, NextCode,
+    Overlap, Reason, Role, RunId, RunState, ScheduleId,
 };
 
 use crate::StoreError;
@@ -72,8 +72,8 @@ pub(crate) fn stored_overlap(code: u8) -> Result<Overlap, StoreError> {
 }
 
 /// The status of a run of a stored code.
-pub(crate) fn stored_run_status(code: u8) -> Result<RunStatus, StoreError> {
-    RunStatus::from_code(code).ok_or_else(|| unknown("status of a run", code))
+pub(crate) fn stored_firing_status(code: u8) -> Result<FiringStatus, StoreError> {
+    FiringStatus::from_code(code).ok_or_else(|| unknown("status of a run", code))
 }
 
 /// The run's state of a stored code.

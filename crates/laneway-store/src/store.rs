@@ -209,7 +209,7 @@ pub enum Loaded {
     /// A schedule. All of them come before the jobs.
     Schedule(Box<Schedule>),
     /// One of the newest entries of the run log, oldest first.
-    Run(Box<FiringLogEntry>),
+    FiringLogEntry(Box<FiringLogEntry>),
     /// A run that has not ended, with those of its members that have. All of them come before the jobs.
     OpenRun(Box<RunRow>, Vec<EndedMember>),
     /// A live job.

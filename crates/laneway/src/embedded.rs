@@ -221,7 +221,7 @@ impl Embedded {
         let local_slots = config.local_slots;
         if let Some(sealed) = sealed {
             let (settings, detail) = (config.settings().clone(), "instances: stored tokens were encrypted");
-            scheduler.configure(settings, Some(sealed), detail, Origin::house("config")).await?;
+            scheduler.configure(settings, Some(sealed), detail, Origin::server("config")).await?;
         }
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
         if let Some(dir) = &data_dir {

@@ -41,7 +41,7 @@ pub use builder::Builder;
 pub use cron::{CronJob, CronPatch, CronTurn};
 pub use handle::{Gateway, Halted, Messages, PENDING_MAX, Ticket};
 pub use laneway_core::{
-    DropPolicy, FiringLogEntry, RunStatus, ScheduleId, Session, SessionMode, Timing, Wall,
+    DropPolicy, FiringLogEntry, FiringStatus, ScheduleId, Session, SessionMode, Timing, Wall,
 };
 pub use laneway_runtime::SessionsReset;
 pub use laneway_runtime::agent_turn::{asks_for_silence, cron_session};

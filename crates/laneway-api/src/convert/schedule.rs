@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use laneway_core::schedule::{CATCH_UP_MAX, EVERY_MIN, JITTER_MAX, Plan, RunMode};
+use laneway_core::schedule::{CATCH_UP_MAX, EVERY_MIN, FireMode, JITTER_MAX, Plan};
 use laneway_core::{
     Bytes, CatchUp, JobSpec, Name, Overlap, Rejection, RejectionCode, Schedule, SchedulePatch, ScheduleSpec,
     Settings, Span, Timing, TimingError, Wall,
@@ -211,10 +211,10 @@ fn about_field(mut error: ApiError) -> ApiError {
 }
 
 /// How a run by hand is asked for.
-pub fn fire_mode(text: Option<&str>) -> Result<RunMode, ApiError> {
+pub fn fire_mode(text: Option<&str>) -> Result<FireMode, ApiError> {
     match text {
-        None | Some("force") => Ok(RunMode::Force),
-        Some("due") => Ok(RunMode::Due),
+        None | Some("force") => Ok(FireMode::Force),
+        Some("due") => Ok(FireMode::Due),
         Some(_) => Err(ApiError::field("mode", one_of(&["force", "due"]))),
     }
 }

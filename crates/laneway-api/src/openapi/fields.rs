@@ -10,8 +10,8 @@ use laneway_core::lease::{CLAIM_KINDS_MAX, DenyReason};
 use laneway_core::schedule::{CATCH_UP_MAX, EVERY_MIN, JITTER_MAX, NotFired};
 use laneway_core::worker::{DispatchLine, OFFER_LIST_MAX, PLACEMENT_LIST_MAX, RESOURCES_MAX, Standing};
 use laneway_core::{
-    AttemptEnd, DeliveryState, Dispatch, DropPolicy, EventKind, FailurePolicy, JobState, Name, Overlap,
-    QuietRule, QuietState, Reason, Role, RunState, RunStatus, SessionMode, Span,
+    AttemptEnd, DeliveryState, Dispatch, DropPolicy, EventKind, FailurePolicy, FiringStatus, JobState, Name,
+    Overlap, QuietRule, QuietState, Reason, Role, RunState, SessionMode, Span,
 };
 use laneway_runtime::config::{self, QUEUED_MAX, RUNNING_MAX};
 use laneway_wire::BATCH_JOBS_MAX;
@@ -90,7 +90,7 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
         ("Token" | "TokenRequest" | "Caller", "role") => values(&Role::ALL.map(Role::as_str)),
         ("Worker", "state") => values(&Standing::ALL.map(Standing::as_str)),
         ("ScheduleFiring", "status") | ("Schedule", "last_status") => {
-            values(&RunStatus::ALL.map(RunStatus::as_str))
+            values(&FiringStatus::ALL.map(FiringStatus::as_str))
         }
         ("Schedule" | "ScheduleRequest" | "SchedulePatchRequest", "overlap") => {
             values(&Overlap::ALL.map(Overlap::as_str))

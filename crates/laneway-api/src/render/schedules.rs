@@ -90,8 +90,15 @@ pub fn session_stopped(key: &Name, stopped: &SessionStopped) -> wire::SessionSto
 /// A schedule.
 pub fn schedule(schedule: &Schedule) -> Result<wire::Schedule, ApiError> {
     let Schedule { id, spec, created_at, updated_at, state } = schedule;
-    let ScheduleState { next_at, last_slot, waiting_slot: _, last_run_at, last_status, last_error, runs } =
-        state;
+    let ScheduleState {
+        next_at,
+        last_slot,
+        waiting_slot: _,
+        last_ended_at: last_run_at,
+        last_status,
+        last_error,
+        firings: runs,
+    } = state;
     let payload = raw(&spec.payload);
     let mut job = template(&spec.job);
     job.payload = Some(&*payload).filter(|payload| payload.get() != "null");
@@ -161,12 +168,12 @@ pub fn template(spec: &JobSpec) -> wire::JobRequest<'_> {
         idempotency_key: None,
         callback: spec.callback.as_ref().map(|callback| Cow::Owned(callback.url.to_string())),
         tags: Some(tags).filter(|tags| !tags.is_empty()),
-        worker: spec.wants.as_deref().map(super::placement),
-        cost: Some(spec.needs.cost).filter(|cost| *cost > 0),
-        quiet: spec.needs.quiet.map(|rule| rule.as_str().into()),
-        hours: spec.needs.hours.as_ref().map(|hours| hours.to_string().into()),
-        expected_duration: optional_span(spec.needs.expected_duration),
-        unique: Some(true).filter(|_| spec.needs.unique),
+        worker: spec.placement.as_deref().map(super::placement),
+        cost: Some(spec.capacity.cost).filter(|cost| *cost > 0),
+        quiet: spec.capacity.quiet.map(|rule| rule.as_str().into()),
+        hours: spec.capacity.hours.as_ref().map(|hours| hours.to_string().into()),
+        expected_duration: optional_span(spec.capacity.expected_duration),
+        unique: Some(true).filter(|_| spec.capacity.unique),
     }
 }
 

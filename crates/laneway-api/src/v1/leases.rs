@@ -233,7 +233,7 @@ pub async fn revoke_lease(
     let LeaseRevoke { reason } = if bytes.is_empty() { LeaseRevoke::default() } else { parse(&bytes)? };
     let said = LeaseUpdate::Revoke(reason.unwrap_or_else(|| "revoked".to_owned()).into());
     let tenant = caller.scope().cloned();
-    let message = LeaseMessage { lease: id, tenant, worker: None, pid: None, said };
+    let message = LeaseMessage { lease: id, tenant, worker: None, pid: None, update: said };
     match api.scheduler.lease_message(message).await? {
         Reply::Done => reply::no_content(),
         other => Err(not_taken(other)),
@@ -261,7 +261,7 @@ async fn say(
     said: LeaseUpdate,
 ) -> Result<Reply, ApiError> {
     let (tenant, worker) = (caller.scope().cloned(), Some(convert::name("worker", worker)?));
-    Ok(api.scheduler.lease_message(LeaseMessage { lease, tenant, worker, pid, said }).await?)
+    Ok(api.scheduler.lease_message(LeaseMessage { lease, tenant, worker, pid, update: said }).await?)
 }
 
 async fn read(api: &Api, request: Request) -> Result<Received, ApiError> {

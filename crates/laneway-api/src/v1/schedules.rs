@@ -230,8 +230,8 @@ pub async fn fire_schedule(
     let mode = convert::fire_mode(request.mode.as_deref())?;
     must_hold(&find(&api, &caller, id).await?, &parts.headers)?;
     match api.scheduler.run_schedule(caller.scope().cloned(), id, mode, caller.origin()).await? {
-        Reply::ScheduleFiredByHand { ran, reason, job } => reply::ok(&ScheduleFiredByHand {
-            fired: ran,
+        Reply::ScheduleFiredByHand { fired, reason, job } => reply::ok(&ScheduleFiredByHand {
+            fired,
             reason: reason.map(|reason| reason.as_str().to_owned()),
             job_id: job.map(|job| job.to_string()),
         }),

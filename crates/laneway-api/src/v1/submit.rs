@@ -202,17 +202,7 @@ fn prepare(
     let spec = convert::job_spec(job, &caller.tenant, settings, &api.names)?;
     let asked = SpecDefaults::of(&spec, settings);
     let payload: Bytes = job.payload.map_or("null", RawValue::get).as_bytes().into();
-    Ok((
-        Submission {
-            spec,
-            payload,
-            origin: caller.origin(),
-            prior: None,
-            record_rejection: false,
-            strict_lane: true,
-        },
-        asked,
-    ))
+    Ok((Submission { strict_lane: true, ..Submission::new(spec, payload, caller.origin()) }, asked))
 }
 
 /// The same for a job of a batch, whose payload must be no larger than that of a job of its own.

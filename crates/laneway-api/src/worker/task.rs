@@ -18,7 +18,7 @@ pub const NO_PACKAGE: (&str, &str) = ("builtin", "0");
 pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
     let work = &task.work;
     let spec = &work.row.spec;
-    let placement = spec.wants.as_deref();
+    let placement = spec.placement.as_deref();
     let package = placement.and_then(|placement| placement.package.as_ref());
     let (package_name, package_version) = match package {
         Some(package) => (text(&package.name), text(&package.version)),

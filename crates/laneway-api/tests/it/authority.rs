@@ -46,7 +46,7 @@ async fn callers_without_a_valid_token_get_nowhere() {
     let put = async |expires_at: Option<Wall>, revoked_at: Option<Wall>| {
         let (mut record, text) = mint(None, Role::Admin, "", START.wall, expires_at).unwrap();
         record.revoked_at = revoked_at;
-        world.scheduler.put_token(record, Origin::house("test")).await.unwrap();
+        world.scheduler.put_token(record, Origin::server("test")).await.unwrap();
         text
     };
     let expired = put(Some(Wall(START.wall.0 - 1)), None).await;

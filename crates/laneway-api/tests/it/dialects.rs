@@ -81,7 +81,7 @@ impl Served {
     async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
         let tenant = tenant.map(laneway_core::Name::fixed);
         let (record, text) = laneway_api::mint(tenant, role, "", START.wall, None).unwrap();
-        self.scheduler.put_token(record, laneway_core::Origin::house("test")).await.unwrap();
+        self.scheduler.put_token(record, laneway_core::Origin::server("test")).await.unwrap();
         format!("Bearer {text}")
     }
 }

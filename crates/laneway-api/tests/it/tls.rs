@@ -161,7 +161,7 @@ async fn other_certificates_are_nobody() {
     }
     let (record, token) = laneway_api::mint(None, Role::Viewer, "", START.wall, None).unwrap();
     let id = record.id.to_string();
-    world.scheduler.put_token(record, laneway_core::Origin::house("test")).await.unwrap();
+    world.scheduler.put_token(record, laneway_core::Origin::server("test")).await.unwrap();
     let with_token = client(&server, Some(clients.sign(&[]))).get(&url).bearer_auth(token);
     assert_eq!(answer(with_token).await.1["actor"], id);
 }

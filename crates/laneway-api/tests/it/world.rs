@@ -95,7 +95,7 @@ impl World {
     /// Makes a token behind the API's back.
     pub async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
         let (record, text) = mint(tenant.map(Name::fixed), role, "", START.wall, None).unwrap();
-        self.scheduler.put_token(record, Origin::house("test")).await.unwrap();
+        self.scheduler.put_token(record, Origin::server("test")).await.unwrap();
         text
     }
 

@@ -117,7 +117,7 @@ pub fn snapshot(scheduler: &Scheduler, view: &RunView) -> Run {
 fn node(view: &JobView, progress: Option<&Progress>) -> Node {
     let spec = &view.row.spec;
     let stand = Stand::of(spec);
-    let wants = spec.wants.as_deref();
+    let wants = spec.placement.as_deref();
     let open = view.open.as_ref().filter(|_| view.end.is_none());
     let mut metadata = Map::new();
     metadata.insert("jobId".to_owned(), view.row.id.to_string().into());

@@ -8,8 +8,7 @@ use laneway_core::call::{CHAIN_MAX, Chain};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
 use laneway_core::{
-    Bytes, FailurePolicy, JobSpec, Member, Name, Placement, RetryPolicy, RunSpec, RunSubmission, Settings,
-    Wall,
+    Bytes, JobSpec, Member, Name, Placement, RetryPolicy, RunSpec, RunSubmission, Settings, Wall,
 };
 use laneway_runtime::Caller;
 use serde::Deserialize;
@@ -238,14 +237,13 @@ pub fn run_of(
     let idempotency = key.map(|key| idempotency(key, &hash, &client)).transpose()?;
     let title = workflow.metadata.as_ref().and_then(|metadata| metadata.name.as_deref());
     let spec = RunSpec {
-        tenant: caller.tenant.clone(),
         // For people only: a title that is not a valid name is left out and stays in the definition.
         name: title.and_then(|title| Name::new(title.trim()).ok()),
         lane: Name::fixed(LANE),
-        failure: FailurePolicy::Stop,
         client: Some(client),
         idempotency,
         tags: vec![Name::new(&format!("{HASH_TAG}{}", hex(&hash))).expect("hex digits are a name")],
+        ..RunSpec::new(caller.tenant.clone())
     };
     let members = layout::members(&workflow, &spec, settings)?;
     let definition = Some(Bytes::from(raw.get().as_bytes()));
@@ -348,38 +346,21 @@ impl Node {
         // A failed node is not retried: its run has failed. A node that is lost with its worker is.
         let retry = RetryPolicy { retries_max: 0, ..settings.retry.clone() };
         let client = run.client.clone();
+        let kind = name(&part("type"), &self.r#type)?;
         let spec = JobSpec {
-            tenant: run.tenant.clone(),
-            kind: name(&part("type"), &self.r#type)?,
             // Sessions are agents: they get fair shares, and streams can filter by them.
             agent: client.unwrap_or_else(|| Name::fixed("default")),
             lane: run.lane.clone(),
-            session: None,
-            keys: Vec::new(),
-            priority: 0,
-            not_before: None,
-            deadline: None,
-            queue_timeout: None,
             timeout: frame.timeout,
             retry: Some(retry),
-            idempotency: None,
-            retry_of: None,
             tags: frame.tags(&part("id"))?,
-            schedule: None,
-            callback: None,
-            needs: Default::default(),
-            member: None,
-            wants,
+            placement: wants,
+            ..JobSpec::new(run.tenant.clone(), kind)
         };
         Ok(Member {
-            node: name(&part("id"), &frame.name(&self.id))?,
-            spec,
-            payload: parameters.as_bytes().into(),
-            depends_on: Vec::new(),
-            bindings: Vec::new(),
-            chain: None,
             group,
             within: frame.group.clone(),
+            ..Member::new(name(&part("id"), &frame.name(&self.id))?, spec, parameters.as_bytes().into())
         })
     }
 

@@ -1,7 +1,7 @@
 //! Translates events: `cron` when a firing is queued, starts and ends, `outbound` for outbound messages,
 //! `cache:cron` when cron jobs change, `shutdown` when the server stops.
 
-use laneway_core::schedule::{RunStatus, ScheduleLine};
+use laneway_core::schedule::{FiringStatus, ScheduleLine};
 use laneway_core::{Event, EventKind, Name, ScheduleId};
 use laneway_runtime::agent_turn::AGENT_TURN;
 use laneway_runtime::outbound::{Outbound, run_of, turn_of};
@@ -51,10 +51,10 @@ async fn fired(
         return Ok(None);
     };
     let owner = schedule.spec.owner.as_ref().map(Name::as_str);
-    let waits = is_cron_job(&schedule) && schedule.state.last_status == Some(RunStatus::Queued);
+    let waits = is_cron_job(&schedule) && schedule.state.last_status == Some(FiringStatus::Queued);
     Ok((waits && member.sees(owner)).then(|| {
         let mut payload = cron("queued", line.id, &line.name, owner);
-        put(&mut payload, "status", Some(status(RunStatus::Queued)));
+        put(&mut payload, "status", Some(status(FiringStatus::Queued)));
         ("cron", payload)
     }))
 }
@@ -90,7 +90,7 @@ async fn ended(
     if !member.sees(owner) {
         return Ok(None);
     }
-    let action = if log.status == RunStatus::Ok { "completed" } else { "error" };
+    let action = if log.status == FiringStatus::Ok { "completed" } else { "error" };
     let mut payload = cron(action, line.id, &line.name, owner);
     put(&mut payload, "status", Some(status(log.status)));
     put(&mut payload, "error", log.error.as_deref());

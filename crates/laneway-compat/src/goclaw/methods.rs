@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use laneway_core::schedule::{NotFired, RunMode};
+use laneway_core::schedule::{FireMode, NotFired};
 use laneway_core::{FiringLogEntry, Name, Reply, Schedule};
 use laneway_runtime::Scheduler;
 use laneway_runtime::agent_turn::AgentTurn;
@@ -154,15 +154,15 @@ async fn run(scheduler: &Scheduler, member: &Member, params: &Params) -> Answer 
     let schedule = touch(scheduler, member, params).await?;
     member.must_hold(&schedule)?;
     let mode = match params.text("mode") {
-        None | Some("force") => RunMode::Force,
-        Some("due") => RunMode::Due,
+        None | Some("force") => FireMode::Force,
+        Some("due") => FireMode::Due,
         Some(other) => {
             return Err(Problem::invalid(format!("mode must be \"force\" or \"due\", not {other:?}")));
         }
     };
     let (tenant, origin) = (Some(member.tenant().clone()), member.caller.origin());
     match scheduler.run_schedule(tenant, schedule.id, mode, origin).await? {
-        Reply::ScheduleFiredByHand { ran: true, .. } => Ok(json!({"ok": true, "ran": true})),
+        Reply::ScheduleFiredByHand { fired: true, .. } => Ok(json!({"ok": true, "ran": true})),
         Reply::ScheduleFiredByHand { reason: Some(NotFired::AlreadyRunning), .. } => {
             let message = format!("job {} is already running", schedule.id);
             Err(Problem::new(Code::FailedPrecondition, message).retry(None))

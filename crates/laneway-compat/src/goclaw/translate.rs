@@ -1,6 +1,6 @@
 //! Translates cron jobs into schedules, and schedules into cron jobs.
 
-use laneway_core::schedule::{Plan, RunStatus, SCHEDULE_SELF, TimingError};
+use laneway_core::schedule::{FiringStatus, Plan, SCHEDULE_SELF, TimingError};
 use laneway_core::{
     Bytes, CatchUp, FiringLogEntry, JobSpec, Name, Overlap, Schedule, ScheduleId, SchedulePatch,
     ScheduleSpec, Span, Timing, Wall,
@@ -115,7 +115,7 @@ pub fn job(schedule: &Schedule) -> Option<Value> {
     put(&mut payload, "command", turn.command);
     let mut shown = json!({});
     put(&mut shown, "nextRunAtMs", state.next_at.map(|at| at.0));
-    put(&mut shown, "lastRunAtMs", state.last_run_at.map(|at| at.0));
+    put(&mut shown, "lastRunAtMs", state.last_ended_at.map(|at| at.0));
     put(&mut shown, "lastStatus", state.last_status.map(status));
     put(&mut shown, "lastError", state.last_error.as_deref());
     let mut job = json!({
@@ -160,15 +160,15 @@ pub fn entry(log: &FiringLogEntry) -> Value {
 }
 
 /// The dialect's name of a firing's state.
-pub fn status(status: RunStatus) -> &'static str {
+pub fn status(status: FiringStatus) -> &'static str {
     match status {
-        RunStatus::Ok => "ok",
-        RunStatus::Error | RunStatus::Timeout => "error",
-        RunStatus::Running => "running",
-        RunStatus::Queued => "queued",
-        RunStatus::Canceled => "cancelled",
-        RunStatus::Skipped => "skipped",
-        RunStatus::Interrupted => "interrupted",
+        FiringStatus::Ok => "ok",
+        FiringStatus::Error | FiringStatus::Timeout => "error",
+        FiringStatus::Running => "running",
+        FiringStatus::Queued => "queued",
+        FiringStatus::Canceled => "cancelled",
+        FiringStatus::Skipped => "skipped",
+        FiringStatus::Interrupted => "interrupted",
     }
 }
 

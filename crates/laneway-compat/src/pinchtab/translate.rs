@@ -132,29 +132,17 @@ impl Asked {
         };
         let payload = serde_json::to_vec(&payload).expect("texts and JSON values are JSON");
         let spec = JobSpec {
-            tenant: caller.tenant.clone(),
-            kind: Name::fixed(TAB_ACTION),
             agent,
             lane: Name::fixed(LANE),
-            session: None,
-            keys: Vec::new(),
             priority: i32::try_from(self.priority).unwrap_or_default(),
-            not_before: None,
             deadline: Some(deadline),
-            queue_timeout: None,
             timeout: Some(Span(deadline.since(now).0.saturating_add(TIMEOUT_MARGIN.0))),
             retry: Some(RETRY),
-            idempotency: None,
-            retry_of: None,
-            tags: Vec::new(),
-            needs: Default::default(),
-            wants: None,
-            schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(callback::FORMAT) }),
-            member: None,
+            ..JobSpec::new(caller.tenant.clone(), Name::fixed(TAB_ACTION))
         };
         let (payload, origin) = (Bytes::from(payload), caller.origin());
-        Ok(Submission { spec, payload, origin, prior: None, record_rejection: true, strict_lane: false })
+        Ok(Submission { record_rejection: true, ..Submission::new(spec, payload, origin) })
     }
 }
 

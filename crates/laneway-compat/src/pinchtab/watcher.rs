@@ -64,7 +64,7 @@ impl Drop for ConfigWatcher {
 }
 
 async fn apply(live: &LiveConfig, config: &Config) {
-    if let Err(errors) = reload(live, config, Origin::house("pinchtab")).await {
+    if let Err(errors) = reload(live, config, Origin::server("pinchtab")).await {
         tracing::warn!(problems = %errors, "the loaded pinchtab limits are invalid; keeping the current values");
     }
 }

@@ -42,7 +42,7 @@ pub async fn request_admission(
             let spec = &seen.view.row.spec;
             let holder =
                 Holder { worker: worker.as_deref().map_or(spec.agent.clone(), name_of), pid, boot: None };
-            (synthia.lease_for(&caller, seen.view.row.id, holder).await?, spec.needs.cost)
+            (synthia.lease_for(&caller, seen.view.row.id, holder).await?, spec.capacity.cost)
         }
         None => {
             let asked = read_asked(&mut form);

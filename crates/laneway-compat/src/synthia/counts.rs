@@ -54,7 +54,7 @@ impl Counts {
             JobState::Assigned => {
                 addon.dispatching += 1;
                 if view.open.as_ref().is_some_and(|open| open.holder.is_none()) {
-                    self.reserved_units += u64::from(row.spec.needs.cost);
+                    self.reserved_units += u64::from(row.spec.capacity.cost);
                 }
             }
             JobState::Running => addon.running += 1,

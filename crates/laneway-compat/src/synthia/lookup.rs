@@ -129,7 +129,7 @@ impl Synthia {
         said: LeaseUpdate,
     ) -> Result<Reply, Problem> {
         let tenant = caller.scope().cloned();
-        Ok(self.scheduler.lease_message(LeaseMessage { lease, tenant, worker, pid, said }).await?)
+        Ok(self.scheduler.lease_message(LeaseMessage { lease, tenant, worker, pid, update: said }).await?)
     }
 
     /// A heartbeat; returns when the next one is due at the latest. A job that is asked to stop has no lease

@@ -98,36 +98,26 @@ impl Asked {
             hours: self.hours,
         };
         let mut spec = JobSpec {
-            tenant: caller.tenant.clone(),
-            kind,
             agent,
             lane: Name::fixed(lane),
-            session: None,
-            keys: Vec::new(),
             priority: self.priority,
             not_before: self.not_before,
             deadline: self.deadline,
-            queue_timeout: None,
             timeout: Some(self.max_runtime.unwrap_or(RUNTIME_DEFAULT)),
             retry: Some(RETRY),
-            idempotency: None,
-            retry_of: None,
             tags,
-            schedule: None,
-            callback: None,
-            member: None,
-            wants: None,
-            needs,
+            capacity: needs,
+            ..JobSpec::new(caller.tenant.clone(), kind)
         };
         spec.idempotency = self.idempotency_key.map(|key| idempotency(lane, &key, &spec, &payload));
         let (payload, origin) = (Bytes::from(payload), caller.origin());
-        Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: false }
+        Submission::new(spec, payload, origin)
     }
 }
 
 /// The idempotency key of a submit. It is separate from keys of other APIs and of the other queue.
 fn idempotency(lane: &str, key: &str, spec: &JobSpec, payload: &[u8]) -> IdempotencyKey {
-    let JobSpec { kind, agent, priority, not_before, deadline, timeout, needs, .. } = spec;
+    let JobSpec { kind, agent, priority, not_before, deadline, timeout, capacity: needs, .. } = spec;
     let fields = format!("{kind:?} {agent:?} {priority} {not_before:?} {deadline:?} {timeout:?} {needs:?}");
     let digest = Sha256::new().chain_update(fields).chain_update(payload).finalize().into();
     IdempotencyKey { key: name_of(&format!("{lane}:{key}")), digest }
@@ -168,10 +158,10 @@ impl Seen {
             job_id: row.id.to_string(),
             addon_id: payload.addon_id.unwrap_or_else(|| spec.agent.to_string()),
             job_type: payload.job_type.unwrap_or_else(|| spec.kind.to_string()),
-            cost_units: spec.needs.cost,
+            cost_units: spec.capacity.cost,
             priority: priority_name(spec.priority),
             constraints: payload.constraints,
-            expected_duration_sec: spec.needs.expected_duration.map(seconds),
+            expected_duration_sec: spec.capacity.expected_duration.map(seconds),
             payload: payload.payload,
             time_sensitive: payload.time_sensitive,
             earliest_start_at: spec.not_before.map(stamp),
@@ -194,7 +184,7 @@ impl Seen {
             progress: self.progress(),
             result: self.result(),
             error: self.error(),
-            quiet_hours: spec.needs.hours.as_ref().map(|hours| hours.to_string()),
+            quiet_hours: spec.capacity.hours.as_ref().map(|hours| hours.to_string()),
         }
     }
 
@@ -211,8 +201,8 @@ impl Seen {
             job_id: row.id.to_string(),
             r#type: payload.job_type.unwrap_or_else(|| spec.kind.to_string()),
             priority: priority_name(spec.priority),
-            requested_units: spec.needs.cost,
-            unique: spec.needs.unique,
+            requested_units: spec.capacity.cost,
+            unique: spec.capacity.unique,
             state: job_state(view.state(), view.end.as_ref()),
             payload: payload.payload,
             idempotency_key: payload.idempotency_key,
@@ -235,7 +225,7 @@ impl Seen {
             lease_id: open.fence.attempt_id.to_string(),
             job_id: self.view.row.id.to_string(),
             worker_id: worker,
-            capacity_units: self.view.row.spec.needs.cost,
+            capacity_units: self.view.row.spec.capacity.cost,
             issued_at: stamp(open.opened_at),
             expires_at: stamp(expires_at),
             last_heartbeat: stamp(expires_at.before(ttl)),

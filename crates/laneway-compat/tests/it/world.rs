@@ -110,7 +110,7 @@ impl World {
     /// Creates a token without the API.
     pub async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
         let (record, text) = mint(tenant.map(Name::fixed), role, "", START.wall, None).unwrap();
-        self.scheduler.put_token(record, Origin::house("test")).await.unwrap();
+        self.scheduler.put_token(record, Origin::server("test")).await.unwrap();
         text
     }
 
@@ -162,7 +162,7 @@ impl World {
             tabs: Some(tabs.iter().map(|tab| (*tab).to_owned()).collect()),
             ..Default::default()
         };
-        self.live.put_instance(Name::fixed(id), patch, Origin::house("test")).await.unwrap();
+        self.live.put_instance(Name::fixed(id), patch, Origin::server("test")).await.unwrap();
     }
 
     /// Advances the clock and handles everything that becomes due.
@@ -182,7 +182,7 @@ impl World {
 
     /// Changes the configuration without the API.
     pub async fn configure(&self, patch: Value) {
-        self.live.patch(patch, Origin::house("test")).await.unwrap();
+        self.live.patch(patch, Origin::server("test")).await.unwrap();
     }
 }
 

@@ -110,7 +110,7 @@ impl Recovery {
     }
 
     /// Takes up an entry of the run log; the newest come last.
-    pub fn run_log(&mut self, log: FiringLogEntry) {
+    pub fn firing_log_entry(&mut self, log: FiringLogEntry) {
         self.engine.schedules.remember_run(log);
     }
 
@@ -119,7 +119,7 @@ impl Recovery {
         let engine = &mut self.engine;
         // A job whose time has not come has a rank ahead of all others; any other job is older than those to come.
         let waits_for_wall =
-            row.spec.needs.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
+            row.spec.capacity.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
         let never_due = row.status.state == JobState::Scheduled && row.status.attempts == 0 && waits_for_wall;
         if !never_due {
             engine.clock.rank_base = engine.clock.rank_base.max(row.rank_time);

@@ -332,8 +332,8 @@ impl Engine {
         }
         self.sweep_removed_lanes(seen, keyed, effects);
         effects.changes.push(Change::FiringLogPruned {
-            ended_before: seen.before(self.settings.schedules.run_log_retention),
-            keep: self.settings.schedules.run_log_max,
+            ended_before: seen.before(self.settings.schedules.firing_log_retention),
+            keep: self.settings.schedules.firing_log_max,
             slots_before: seen.before(self.settings.schedules.slot_retention),
             max: SWEEP_ROWS_MAX,
         });

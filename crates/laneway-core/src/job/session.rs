@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// How long a burst that begins with this job may last.
-    pub fn burst_max(&self) -> Span {
+    pub fn debounce_limit(&self) -> Span {
         let windows = Span(self.debounce.unwrap_or_default().0.saturating_mul(DEBOUNCE_WINDOWS));
         self.debounce_max.unwrap_or(windows).min(SESSION_DEBOUNCE_TOTAL_MAX)
     }

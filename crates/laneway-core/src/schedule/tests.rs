@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 
-use super::{Plan, RUN_TEXT_MAX, ScheduleLine, Timing, TimingError, cut_text, preview};
+use super::{FIRING_TEXT_MAX, Plan, ScheduleLine, Timing, TimingError, cut_text, preview};
 use crate::{Backoff, Name, RetryPolicy, ScheduleId, Span, Wall};
 
 /// A local time with its offset, such as `2026-11-01T01:30:00-05:00`.
@@ -276,20 +276,20 @@ fn gc_r5_r6_r8_waits_of_the_preset() {
 #[test]
 fn gc_r7_x26_texts_are_cut_between_characters() {
     assert_eq!(&*cut_text(b"short"), "short");
-    let exact = "x".repeat(RUN_TEXT_MAX);
+    let exact = "x".repeat(FIRING_TEXT_MAX);
     assert_eq!(*cut_text(exact.as_bytes()), *exact);
-    let longer = "x".repeat(RUN_TEXT_MAX + 1);
+    let longer = "x".repeat(FIRING_TEXT_MAX + 1);
     assert_eq!(*cut_text(longer.as_bytes()), format!("{exact}...[truncated]"));
     for lead in 0..4 {
-        let text = "x".repeat(lead) + &"\u{1F600}".repeat(RUN_TEXT_MAX / 4 + 1);
+        let text = "x".repeat(lead) + &"\u{1F600}".repeat(FIRING_TEXT_MAX / 4 + 1);
         let cut = cut_text(text.as_bytes());
         let kept = cut.strip_suffix("...[truncated]").unwrap();
         assert!(
-            text.starts_with(kept) && kept.len() > RUN_TEXT_MAX - 4 && kept.len() <= RUN_TEXT_MAX,
+            text.starts_with(kept) && kept.len() > FIRING_TEXT_MAX - 4 && kept.len() <= FIRING_TEXT_MAX,
             "{lead}"
         );
     }
-    assert!(cut_text(&vec![0x80; RUN_TEXT_MAX * 2]).ends_with("...[truncated]"));
+    assert!(cut_text(&vec![0x80; FIRING_TEXT_MAX * 2]).ends_with("...[truncated]"));
 }
 
 #[test]

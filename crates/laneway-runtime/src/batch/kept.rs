@@ -77,7 +77,7 @@ impl Kept {
                     self.remember_registration(engine, register.connection, &mut remembered);
                 }
                 Command::Worker(WorkerCommand::Message(message))
-                    if matches!(message.said, WorkerReport::Gone | WorkerReport::Offers(_)) =>
+                    if matches!(message.report, WorkerReport::Gone | WorkerReport::Offers(_)) =>
                 {
                     self.remember_registration(engine, message.connection, &mut remembered);
                 }

@@ -131,11 +131,11 @@ impl Driver {
             Command::Worker(WorkerCommand::Message(word)) => {
                 let reply =
                     self.commit_alone(now, Command::Worker(WorkerCommand::Message(word.clone())), committed)?;
-                match (&reply, word.said) {
+                match (&reply, word.report) {
                     (Reply::Rejected(rejection), WorkerReport::Ended { task, stored, .. }) => {
                         let outcome = Outcome::Failed(result_rejected(rejection));
                         let said = WorkerReport::Ended { task, outcome, stored };
-                        let word = WorkerMessage { connection: word.connection, said };
+                        let word = WorkerMessage { connection: word.connection, report: said };
                         self.commit_alone(
                             now,
                             Command::Worker(WorkerCommand::Message(Box::new(word))),
@@ -148,12 +148,15 @@ impl Driver {
             Command::Lease(LeaseCommand::Message(word)) => {
                 let reply =
                     self.commit_alone(now, Command::Lease(LeaseCommand::Message(word.clone())), committed)?;
-                match (&reply, &word.said) {
+                match (&reply, &word.update) {
                     (Reply::Rejected(rejection), LeaseUpdate::Ended(_)) => {
                         let said = LeaseUpdate::Ended(Outcome::Failed(result_rejected(rejection)));
                         self.commit_alone(
                             now,
-                            Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage { said, ..*word }))),
+                            Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage {
+                                update: said,
+                                ..*word
+                            }))),
                             committed,
                         )
                     }
@@ -215,7 +218,7 @@ pub(super) fn load_engine(
     store.load(&mut |loaded| match loaded {
         Loaded::Lane(lane) => recovery.lane(lane),
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),
-        Loaded::Run(run) => recovery.run_log(*run),
+        Loaded::FiringLogEntry(run) => recovery.firing_log_entry(*run),
         Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),

@@ -297,8 +297,8 @@ fn schedules(root: &Section<'_>) -> ScheduleSettings {
             policy
         }),
         slot_retention: section.span("slot_retention", Span::mins(1)..=SPAN_MAX),
-        run_log_retention: section.span("run_log_retention", Span::mins(1)..=SPAN_MAX),
-        run_log_max: section.count("run_log_max", 1..=QUEUED_MAX),
+        firing_log_retention: section.span("firing_log_retention", Span::mins(1)..=SPAN_MAX),
+        firing_log_max: section.count("firing_log_max", 1..=QUEUED_MAX),
     };
     section.finish();
     settings

@@ -264,8 +264,8 @@ impl List {
             timeout,
             retry,
             slot_retention,
-            run_log_retention,
-            run_log_max,
+            firing_log_retention,
+            firing_log_max,
         } = schedules;
         self.put("schedules_max", *schedules_max);
         self.put("schedules_per_tenant_max", *schedules_per_tenant_max);
@@ -274,8 +274,8 @@ impl List {
         self.put("late_max", span(*late_max));
         self.put("timeout", span(*timeout));
         self.put("slot_retention", span(*slot_retention));
-        self.put("run_log_retention", span(*run_log_retention));
-        self.put("run_log_max", *run_log_max);
+        self.put("firing_log_retention", span(*firing_log_retention));
+        self.put("firing_log_max", *firing_log_max);
         self.section(&["schedules", "retry"]);
         self.retry(retry);
     }

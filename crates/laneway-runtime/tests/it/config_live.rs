@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::engine::{Hold, Stats};
-use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT};
+use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{Bytes, JobSpec, Name, Origin, Settings, Submission};
 use laneway_runtime::config::{Config, ConfigErrorKind, Layers, Overrides};
 use laneway_runtime::executors::http::Forwarding;
@@ -82,36 +82,11 @@ impl World {
 
     async fn submit(&self, kind: &str, lane: &str) -> laneway_core::JobId {
         let spec = JobSpec {
-            tenant: Name::fixed(DEFAULT_TENANT),
-            kind: Name::new(kind).expect("a name"),
-            agent: Name::fixed(DEFAULT_AGENT),
             lane: Name::new(lane).expect("a name"),
-            session: None,
-            keys: Vec::new(),
-            priority: 0,
-            not_before: None,
-            deadline: None,
-            queue_timeout: None,
-            timeout: None,
-            retry: None,
-            idempotency: None,
-            retry_of: None,
-            tags: Vec::new(),
-            schedule: None,
-            callback: None,
-            needs: Default::default(),
-            member: None,
-            wants: None,
+            ..JobSpec::new(Name::fixed(DEFAULT_TENANT), Name::new(kind).expect("a name"))
         };
         let payload: Bytes = b"{}".to_vec().into();
-        let submission = Submission {
-            spec,
-            payload,
-            origin: Origin::house("test"),
-            prior: None,
-            record_rejection: false,
-            strict_lane: false,
-        };
+        let submission = Submission::new(spec, payload, Origin::server("test"));
         self.scheduler.submit(submission).await.expect("runs").expect("admitted").job
     }
 
@@ -162,7 +137,7 @@ async fn changes_survive_a_restart() {
         (LiveConfig::new(layers, overrides, config, scheduler.clone()), scheduler, running)
     };
     let (live, scheduler, running) = boot();
-    live.patch(json!({"lanes": {"main": {"running_max": 7}}}), Origin::house("test")).await.unwrap();
+    live.patch(json!({"lanes": {"main": {"running_max": 7}}}), Origin::server("test")).await.unwrap();
     patient(scheduler.drain(Duration::from_secs(1))).await.unwrap();
     drop((live, scheduler));
     patient(running.ended()).await.unwrap();
@@ -174,7 +149,7 @@ async fn changes_survive_a_restart() {
     assert_eq!(in_engine.lanes[&main].running_max, 7);
     // Other changes go on from there.
     let next =
-        live.patch(json!({"lanes": {"main": {"queued_max": 9}}}), Origin::house("test")).await.unwrap();
+        live.patch(json!({"lanes": {"main": {"queued_max": 9}}}), Origin::server("test")).await.unwrap();
     assert_eq!(next.settings().lanes[&main].running_max, 7);
 }
 
@@ -253,7 +228,7 @@ async fn a_lane_can_be_removed_only_when_empty_and_only_known_from_calls() {
         assert_eq!(errors.kind(), ConfigErrorKind::Conflict, "{errors}");
     }
 
-    world.scheduler.cancel(None, job, Origin::house("test")).await.unwrap();
+    world.scheduler.cancel(None, job, Origin::server("test")).await.unwrap();
     world.patch(json!({"lanes": {"bulk": null}})).await.unwrap();
     assert!(!world.settings().await.lanes.contains_key(&Name::fixed("bulk")));
 }

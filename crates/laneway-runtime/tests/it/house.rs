@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use laneway_core::engine::StoreCounters;
-use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
+use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{
     Backoff, Bytes, Change, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, RetryPolicy, Settings,
     Span, Submission, TokenRecord, Wall,
@@ -122,35 +122,10 @@ pub async fn start_with(
 /// A job of this kind, with an empty payload and one retry without a wait.
 pub fn job(kind: &str) -> Submission {
     let spec = JobSpec {
-        tenant: Name::fixed(DEFAULT_TENANT),
-        kind: Name::new(kind).unwrap(),
-        agent: Name::fixed(DEFAULT_AGENT),
-        lane: Name::fixed(MAIN_LANE),
-        session: None,
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
         retry: Some(RetryPolicy { retries_max: 1, losses_max: 1, backoff: NO_WAIT }),
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        schedule: None,
-        callback: None,
-        needs: Default::default(),
-        member: None,
-        wants: None,
+        ..JobSpec::new(Name::fixed(DEFAULT_TENANT), Name::new(kind).unwrap())
     };
-    Submission {
-        spec,
-        payload: Bytes::from([]),
-        origin: origin(),
-        prior: None,
-        record_rejection: false,
-        strict_lane: false,
-    }
+    Submission::new(spec, Bytes::from([]), origin())
 }
 
 /// A job without retries.
@@ -163,7 +138,7 @@ pub fn job_once(kind: &str) -> Submission {
 const NO_WAIT: Backoff = Backoff { base: Span(0), factor: 1, max: Span(0), jitter: Jitter::None };
 
 pub fn origin() -> Origin {
-    Origin::house("test")
+    Origin::server("test")
 }
 
 /// Submits, and gives the job's id.

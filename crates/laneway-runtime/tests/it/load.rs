@@ -62,7 +62,7 @@ fn world() -> (Scheduler, LiveConfig) {
 
 async fn submit_heavy(scheduler: &Scheduler, cost: u32) -> JobId {
     let mut submission = job_once("heavy");
-    submission.spec.needs = CapacityRequest { cost, ..CapacityRequest::default() };
+    submission.spec.capacity = CapacityRequest { cost, ..CapacityRequest::default() };
     house::submit(scheduler, submission).await
 }
 
@@ -225,7 +225,7 @@ async fn a_worker_claims_a_job_and_its_result_is_kept() {
         tenant: None,
         worker: Some(Name::fixed(worker)),
         pid: None,
-        said: LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..])))),
+        update: LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..])))),
     };
     assert_eq!(scheduler.lease_message(word("w2")).await.unwrap(), Reply::NotYours);
     assert_eq!(scheduler.lease_message(word("w1")).await.unwrap(), Reply::Done);
@@ -244,7 +244,8 @@ async fn a_result_that_the_store_rejects_fails_the_job_and_frees_its_units() {
     let Reply::Granted(grant) = scheduler.claim(claim("w1")).await.unwrap() else { panic!("a job waits") };
     store.reject_results(true);
     let said = LeaseUpdate::Ended(Outcome::Succeeded(Some(Bytes::from(&b"42"[..]))));
-    let word = LeaseMessage { lease: grant.fence.attempt_id, tenant: None, worker: None, pid: None, said };
+    let word =
+        LeaseMessage { lease: grant.fence.attempt_id, tenant: None, worker: None, pid: None, update: said };
     scheduler.lease_message(word).await.unwrap();
     let end = patient(scheduler.wait(job)).await.unwrap().end.unwrap();
     assert_eq!((end.state, end.reason), (JobState::Failed, Reason::Permanent));

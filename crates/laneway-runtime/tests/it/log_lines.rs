@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use laneway_core::{Callback, Failure, JobId, Name, Reply, RunStatus, Span, Timing};
+use laneway_core::{Callback, Failure, FiringStatus, JobId, Name, Reply, Span, Timing};
 use laneway_runtime::config::{Layers, Overrides};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::guard::SystemResolver;
@@ -189,7 +189,7 @@ async fn defect_17_a_schedule_whose_kind_is_not_offered_warns_once_and_says_what
         scheduler.kick().await.unwrap();
     }
     let shown = scheduler.schedule(None, schedule.id).await.unwrap().unwrap();
-    assert_eq!(shown.state.last_status, Some(RunStatus::Queued), "it does not run");
+    assert_eq!(shown.state.last_status, Some(FiringStatus::Queued), "it does not run");
     let warnings: Vec<Value> =
         lines().into_iter().filter(|line| line["kind"] == "ghost_turn" && line["level"] == "WARN").collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use laneway_core::{
-    Binding, Bytes, Chain, ExecutorMode, ExecutorOffer, Failure, FailurePolicy, Fence, JobState, Member,
-    Name, NextAnswer, NextCall, NextCode, Outcome, Reason, Reply, RunId, RunSpec, RunState, RunSubmission,
-    Span,
+    Binding, Bytes, Chain, ExecutorMode, ExecutorOffer, Failure, Fence, JobState, Member, Name, NextAnswer,
+    NextCall, NextCode, Outcome, Reason, Reply, RunId, RunSpec, RunState, RunSubmission, Span,
 };
 use laneway_runtime::store::RunFilter;
 use laneway_runtime::{Handlers, JobContext, Offered, Place, Retried, RunView, Scheduler};
@@ -29,27 +28,18 @@ fn node(
         target: (*target).into(),
     };
     Member {
-        node: Name::new(name).unwrap(),
-        spec: job_once(kind).spec,
-        payload: Bytes::from(payload.to_string().into_bytes()),
         depends_on: depends_on.iter().map(named).collect(),
         bindings: bindings.iter().map(bind).collect(),
-        chain: None,
-        group: false,
-        within: None,
+        ..Member::new(
+            Name::new(name).unwrap(),
+            job_once(kind).spec,
+            Bytes::from(payload.to_string().into_bytes()),
+        )
     }
 }
 
 fn run_of(members: Vec<Member>) -> RunSubmission {
-    let spec = RunSpec {
-        tenant: Name::fixed("default"),
-        name: Some(Name::fixed("report")),
-        lane: Name::fixed("main"),
-        failure: FailurePolicy::Stop,
-        client: None,
-        idempotency: None,
-        tags: Vec::new(),
-    };
+    let spec = RunSpec { name: Some(Name::fixed("report")), ..RunSpec::new(Name::fixed("default")) };
     RunSubmission { spec, members, definition: None, origin: origin(), prior: None, strict_lanes: false }
 }
 

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use laneway_core::schedule::{NotFired, RunMode};
+use laneway_core::schedule::{FireMode, NotFired};
 use laneway_core::{
-    Bytes, CatchUp, EventKind, Failure, Name, Outcome, Overlap, Reply, RunStatus, Schedule, ScheduleSpec,
-    Span, Timing, Wall,
+    Bytes, EventKind, Failure, FiringStatus, Name, Outcome, Reply, Schedule, ScheduleSpec, Span, Timing, Wall,
 };
 use laneway_runtime::{Handlers, JobContext, Scheduler};
 use laneway_store::FiringLogFilter;
@@ -16,20 +15,7 @@ use crate::house::{START, TestStore, job_once, origin, start};
 
 pub fn spec(name: &'static str, kind: &str, timing: Timing) -> ScheduleSpec {
     let job = job_once(kind).spec;
-    ScheduleSpec {
-        tenant: job.tenant.clone(),
-        name: Name::fixed(name),
-        timing,
-        job,
-        payload: Bytes::from(&b"hello"[..]),
-        enabled: true,
-        delete_after_run: None,
-        catch_up: CatchUp::Skip,
-        overlap: Overlap::Skip,
-        jitter: Span(0),
-        note: Bytes::from([]),
-        owner: None,
-    }
+    ScheduleSpec { payload: Bytes::from(&b"hello"[..]), ..ScheduleSpec::new(Name::fixed(name), timing, job) }
 }
 
 fn every(seconds: u64) -> Timing {
@@ -66,10 +52,10 @@ async fn gc_c7_c12_a_slot_runs_its_handler_and_is_logged() {
     let runs = scheduler.firing_log(FiringLogFilter::default(), None, 20).await.unwrap();
     assert_eq!((runs.total, runs.next), (1, None));
     let run = &runs.items[0];
-    assert_eq!((run.status, run.summary.as_deref()), (RunStatus::Ok, Some("hello")));
+    assert_eq!((run.status, run.summary.as_deref()), (FiringStatus::Ok, Some("hello")));
     assert_eq!(scheduler.recent_firings(None).await.unwrap(), runs.items);
     let stored = scheduler.schedule(None, schedule.id).await.unwrap().unwrap();
-    assert_eq!((stored.state.last_status, stored.state.runs), (Some(RunStatus::Ok), 1));
+    assert_eq!((stored.state.last_status, stored.state.firings), (Some(FiringStatus::Ok), 1));
 }
 
 #[tokio::test]
@@ -82,7 +68,7 @@ async fn x23_a_panic_is_an_entry_of_the_log_and_the_schedule_goes_on() {
         event_of_kind(&mut events, EventKind::ScheduleFiringEnded).await;
     }
     let runs = scheduler.recent_firings(None).await.unwrap();
-    assert!(runs.iter().all(|run| run.status == RunStatus::Error && run.error.is_some()), "{runs:?}");
+    assert!(runs.iter().all(|run| run.status == FiringStatus::Error && run.error.is_some()), "{runs:?}");
     assert_eq!(runs.len(), 2);
     let stored = scheduler.schedule(None, schedule.id).await.unwrap().unwrap();
     assert_eq!(stored.state.next_at, Some(START.wall + Span::secs(30)));
@@ -122,8 +108,8 @@ async fn gc_c10_c11_a_stop_waits_for_the_run_and_everything_is_there_after_it() 
     has_entered.recv().await.unwrap();
     // A run by hand is rejected while the run of the slot goes on, and nothing is due.
     let ask = |mode| scheduler.run_schedule(None, schedule.id, mode, origin());
-    let busy = Reply::ScheduleFiredByHand { ran: false, reason: Some(NotFired::AlreadyRunning), job: None };
-    assert_eq!(ask(RunMode::Force).await.unwrap(), busy);
+    let busy = Reply::ScheduleFiredByHand { fired: false, reason: Some(NotFired::AlreadyRunning), job: None };
+    assert_eq!(ask(FireMode::Force).await.unwrap(), busy);
 
     let mut events = scheduler.events().subscribe(None);
     let draining = tokio::spawn({
@@ -138,7 +124,7 @@ async fn gc_c10_c11_a_stop_waits_for_the_run_and_everything_is_there_after_it() 
     // The new clock begins where the old one did: before the slot that came, which does not come again.
     let (scheduler, _running, clock) = start(&store, echo()).await;
     let stored = scheduler.schedule(None, schedule.id).await.unwrap().unwrap();
-    assert_eq!((stored.state.last_status, stored.state.runs), (Some(RunStatus::Ok), 1));
+    assert_eq!((stored.state.last_status, stored.state.firings), (Some(FiringStatus::Ok), 1));
     assert_eq!(stored.state.next_at, Some(START.wall + Span::secs(20)));
     clock.advance(Span::secs(15));
     let recent = scheduler.recent_firings(None).await.unwrap();

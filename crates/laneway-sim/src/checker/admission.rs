@@ -147,7 +147,7 @@ impl Checker {
             Some(RejectionCode::Draining)
         } else if self.storage_low {
             Some(RejectionCode::StorageLow)
-        } else if spec.needs.cost > self.reference.settings.capacity.usable(0) {
+        } else if spec.capacity.cost > self.reference.settings.capacity.usable(0) {
             Some(RejectionCode::NeverFits)
         } else if past {
             Some(RejectionCode::DeadlinePast)
@@ -306,8 +306,8 @@ impl Checker {
             tags,
             schedule,
             callback,
-            needs,
-            wants,
+            capacity,
+            placement,
             // Compared with the run that asked for it.
             member: _,
         } = &asked.spec;
@@ -334,8 +334,8 @@ impl Checker {
             && spec.tags == *tags
             && spec.schedule == *schedule
             && spec.callback == *callback
-            && spec.needs == *needs
-            && spec.wants == *wants;
+            && spec.capacity == *capacity
+            && spec.placement == *placement;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }
@@ -357,14 +357,11 @@ fn find_submission<'a>(given: Given<'a>, number: u64) -> Option<Cow<'a, Submissi
         }
         Command::Workflow(WorkflowCommand::Submit(run)) => {
             let member = run.members.iter().find(|member| submit_number(&member.payload) == Some(number))?;
-            Some(Cow::Owned(Submission {
-                spec: member.spec.clone(),
-                payload: Bytes::clone(&member.payload),
-                origin: run.origin.clone(),
-                prior: None,
-                record_rejection: false,
-                strict_lane: false,
-            }))
+            Some(Cow::Owned(Submission::new(
+                member.spec.clone(),
+                Bytes::clone(&member.payload),
+                run.origin.clone(),
+            )))
         }
         _ => None,
     })

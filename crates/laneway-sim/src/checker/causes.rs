@@ -299,7 +299,7 @@ impl Checker {
 
     /// When a job's deadline is near.
     pub(super) fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
-        let needs = &spec.needs;
+        let needs = &spec.capacity;
         if needs.quiet.is_none() && needs.expected_duration.is_none() {
             return None;
         }
@@ -361,7 +361,7 @@ pub(super) fn word_about<'a>(
     given.commands.iter().find_map(|command| match command {
         Command::Finish(fence, outcome) if fence == about => Some(outcome),
         Command::Lease(LeaseCommand::Message(word)) if word.lease == about.attempt_id && may_say(word) => {
-            match &word.said {
+            match &word.update {
                 LeaseUpdate::Ended(outcome) => Some(outcome),
                 _ => None,
             }

@@ -61,7 +61,7 @@ impl Checker {
             Command::Worker(WorkerCommand::Rebind { tenant, worker, lanes, .. }) => {
                 crew.rebind(settings, &(tenant.clone(), worker.clone()), lanes);
             }
-            Command::Worker(WorkerCommand::Message(word)) => match &word.said {
+            Command::Worker(WorkerCommand::Message(word)) => match &word.report {
                 WorkerReport::Beat(beat) => crew.beat(settings, word.connection, *beat, moment.at),
                 WorkerReport::Offers(offer) => crew.offers(word.connection, offer),
                 WorkerReport::Gone => crew.gone(ledger, word.connection),
@@ -76,7 +76,7 @@ impl Checker {
         let Some(who) = self.reference.crew.speaks(word.connection).cloned() else { return };
         let Some(member) = self.reference.crew.members.get(&who) else { return };
         let (until, lease) = (member.lease_until, member.lease);
-        if let WorkerReport::Accepted(task) = word.said
+        if let WorkerReport::Accepted(task) = word.report
             && let Some(seq) = self.task_of(&who, task).map(|entry| entry.row.seq)
             && let Some(run) = self.watches.get_mut(&seq).and_then(|watch| watch.run.as_mut())
         {
@@ -105,7 +105,7 @@ impl Checker {
     }
 
     pub(super) fn expect_worker(&self, word: &WorkerMessage) -> Option<WordAnswer> {
-        let task = match &word.said {
+        let task = match &word.report {
             WorkerReport::Accepted(task)
             | WorkerReport::Rejected(task, _)
             | WorkerReport::Ended { task, .. } => *task,
@@ -151,7 +151,7 @@ impl Checker {
         wanted: Option<WordAnswer>,
     ) -> Checked {
         let known = self.reference.crew.speaks(word.connection).is_some();
-        let same = match (&word.said, reply) {
+        let same = match (&word.report, reply) {
             // A connection that is gone by now was somebody's when it said so; what it says twice is stale.
             (WorkerReport::Gone, reply) => matches!(reply, Reply::Done | Reply::Stale) && !known,
             (WorkerReport::Beat(_), Reply::Alive { lease, .. }) => {
@@ -172,7 +172,7 @@ impl Checker {
                 }
             },
         };
-        hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", word.said))
+        hold("I11", same, || format!("{:?} is answered with {reply:?}; wanted is {wanted:?}", word.report))
     }
 
     /// Does somebody who may say so end or reject this attempt in this turn?
@@ -180,8 +180,10 @@ impl Checker {
         given.commands.iter().find_map(|command| {
             let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
             let who = self.reference.crew.speaks(word.connection)?;
-            let task = ending_task(&word.said)?;
-            self.task_of(who, task).is_some_and(|found| found.row.seq == entry.row.seq).then_some(&word.said)
+            let task = ending_task(&word.report)?;
+            self.task_of(who, task)
+                .is_some_and(|found| found.row.seq == entry.row.seq)
+                .then_some(&word.report)
         })
     }
 
@@ -214,7 +216,7 @@ impl Checker {
         given.commands.iter().find_map(|command| {
             let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
             let who = self.reference.crew.speaks(word.connection)?;
-            match &word.said {
+            match &word.report {
                 WorkerReport::Ended { task, outcome, .. }
                     if task.job == entry.row.id
                         && task.dispatch_seq == dispatch_seq
@@ -321,12 +323,12 @@ impl Checker {
         }
         let said = given.commands.iter().find_map(|command| {
             let Command::Worker(WorkerCommand::Message(word)) = command else { return None };
-            let task = ending_task(&word.said)?;
+            let task = ending_task(&word.report)?;
             let found = self.task_of(self.reference.crew.speaks(word.connection)?, task)?;
             (found.row.seq == entry.row.seq).then_some((word, task))
         });
         // Whoever rejected it first has not ended it.
-        let said = said.filter(|(word, _)| match &word.said {
+        let said = said.filter(|(word, _)| match &word.report {
             // A run that was cut short and cannot be repeated is lost, and so is one that went silent.
             WorkerReport::Ended { outcome, .. } if closed.end == AttemptEnd::Lost => {
                 matches!(outcome, Outcome::Interrupted | Outcome::Canceled)

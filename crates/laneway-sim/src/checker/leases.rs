@@ -150,7 +150,7 @@ impl Checker {
         let open = entry.and_then(|entry| entry.open.as_ref());
         let held = open.and_then(|open| open.holder.as_ref()).is_some_and(|holder| holder.worker == *worker);
         hold("I6", held, || format!("{worker} is told that it holds {grant:?}, which is not durable"))?;
-        let cost = entry.map_or(0, |entry| entry.row.spec.needs.cost);
+        let cost = entry.map_or(0, |entry| entry.row.spec.capacity.cost);
         hold("I17", cost == grant.cost, || format!("{worker} is told a cost of {}, it is {cost}", grant.cost))
     }
 
@@ -209,14 +209,14 @@ impl Checker {
             |entry: &&Entry| word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant);
         let Some(entry) = entry.filter(leased).filter(owned) else { return LeaseAnswer::NotFound };
         let holder = entry.open.as_ref().and_then(|open| open.holder.as_ref());
-        let takes = holder.is_none() && word.said == LeaseUpdate::Alive && entry.end.is_none();
+        let takes = holder.is_none() && word.update == LeaseUpdate::Alive && entry.end.is_none();
         let mine =
             word.worker.as_ref().is_none_or(|worker| holder.is_some_and(|holder| holder.worker == *worker));
         if !mine && !takes {
             return LeaseAnswer::NotYours;
         }
         let found = fence.map_or(Found::Nothing, |fence| self.find(&fence));
-        match (&word.said, found) {
+        match (&word.update, found) {
             (LeaseUpdate::Revoke(_), _) if entry.end.is_some() => LeaseAnswer::NotFound,
             (LeaseUpdate::Report | LeaseUpdate::Revoke(_), _) | (LeaseUpdate::Ended(_), Found::Running) => {
                 LeaseAnswer::Done
@@ -252,7 +252,8 @@ impl Checker {
 
     /// A word by a lease's id that is taken makes the lease start anew.
     pub(super) fn hear_lease_word(&mut self, word: &LeaseMessage, moment: Moment) {
-        if word.said != LeaseUpdate::Alive || !matches!(self.expect_lease_word(word), LeaseAnswer::Alive(_)) {
+        if word.update != LeaseUpdate::Alive || !matches!(self.expect_lease_word(word), LeaseAnswer::Alive(_))
+        {
             return;
         }
         let Some((fence, _)) = self.ledger.fences.get(&word.lease) else { return };
@@ -285,7 +286,7 @@ pub(super) fn revoke_about(given: Given<'_>, entry: &Entry) -> bool {
     given.commands.iter().any(|command| match command {
         Command::Lease(LeaseCommand::Message(word)) => {
             word.lease == open.fence.attempt_id
-                && matches!(word.said, LeaseUpdate::Revoke(_))
+                && matches!(word.update, LeaseUpdate::Revoke(_))
                 && word.tenant.as_ref().is_none_or(|tenant| *tenant == entry.row.spec.tenant)
         }
         _ => false,

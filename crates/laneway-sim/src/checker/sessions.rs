@@ -105,7 +105,7 @@ impl Checker {
             && self.lane_of(spec) == leader.lane
             && spec.keys.iter().all(|key| theirs.keys.contains(key))
             && theirs.keys.iter().all(|key| spec.keys.contains(key))
-            && spec.wants.is_none();
+            && spec.placement.is_none();
         let takes = alike && burst.bytes + len <= SESSION_MERGE_BYTES_MAX;
         (takes && gathers(spec, moment) && spec.schedule.is_none()).then_some(burst)
     }
@@ -150,7 +150,7 @@ impl Checker {
             let window = session.window().unwrap_or_default();
             let wakes = row.status.wake_at == Some(moment.now.wall + window);
             hold("S1", wakes, || format!("job {seq} gathers until {:?}", row.status.wake_at))?;
-            let until_max = moment.at + session.burst_max().max(window).0;
+            let until_max = moment.at + session.debounce_limit().max(window).0;
             let bytes = payload.len() as u64;
             let burst = Burst { leader: row.seq, until_max, absorbed: 0, bytes, closing: false };
             self.sessions.bursts.insert(key, burst);

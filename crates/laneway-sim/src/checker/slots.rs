@@ -4,10 +4,10 @@
 use laneway_core::command::ScheduleCommand;
 use std::collections::{BTreeMap, BTreeSet};
 
-use laneway_core::schedule::RunMode;
+use laneway_core::schedule::FireMode;
 use laneway_core::{
-    CatchUp, Change, Command, Effects, EventKind, FiringLogEntry, JobEnd, JobId, JobRow, JobSpec, JobState,
-    Name, Origin, Overlap, Reason, Reply, RunStatus, Schedule, ScheduleId, ScheduleRef, ScheduleSpec,
+    CatchUp, Change, Command, Effects, EventKind, FiringLogEntry, FiringStatus, JobEnd, JobId, JobRow,
+    JobSpec, JobState, Name, Origin, Overlap, Reason, Reply, Schedule, ScheduleId, ScheduleRef, ScheduleSpec,
     ScheduleState, Submission, Timing, Wall,
 };
 
@@ -159,14 +159,11 @@ impl Checker {
     /// Would the session of the template reject its job now? It joins no burst, whatever gathers.
     fn session_turns_away(&self, id: ScheduleId, spec: &ScheduleSpec, moment: Moment) -> bool {
         let of = ScheduleRef { id, name: spec.name.clone(), slot: moment.now.wall, by_hand: false };
-        let submission = Submission {
-            spec: JobSpec { schedule: Some(of), ..spec.job.clone() },
-            payload: spec.payload.clone(),
-            origin: Origin::house("schedule"),
-            prior: None,
-            record_rejection: false,
-            strict_lane: false,
-        };
+        let submission = Submission::new(
+            JobSpec { schedule: Some(of), ..spec.job.clone() },
+            spec.payload.clone(),
+            Origin::server("schedule"),
+        );
         self.session_verdict(&submission, moment).is_some()
     }
 
@@ -180,7 +177,7 @@ impl Checker {
         };
         let now = given.moment.now.wall;
         let asked = given.commands.iter().any(|command| {
-            matches!(command, Command::Schedule(ScheduleCommand::Fire { id, mode: RunMode::Force, .. }) if *id == of.id)
+            matches!(command, Command::Schedule(ScheduleCommand::Fire { id, mode: FireMode::Force, .. }) if *id == of.id)
         });
         // A slot that came and waited is due, whatever the clock says by now.
         let due = schedule.state.next_at.is_some_and(|at| at <= of.slot) && of.slot <= now;
@@ -252,7 +249,7 @@ impl Checker {
             format!("run {} ends at another time", log.number)
         })?;
         let Some(job) = log.job else {
-            let told = log.status == RunStatus::Skipped && log.error.is_some();
+            let told = log.status == FiringStatus::Skipped && log.error.is_some();
             return hold("I26", told, || format!("run {} has no job and no reason: {log:?}", log.number));
         };
         let Some((state, reason)) = self.slots.ended.remove(&job) else {
@@ -263,11 +260,11 @@ impl Checker {
         };
         self.slots.ran.insert(log.schedule);
         let status = match (state, reason) {
-            (JobState::Succeeded, _) => RunStatus::Ok,
-            (JobState::Canceled, _) => RunStatus::Canceled,
-            (_, Reason::TimedOut) => RunStatus::Timeout,
-            (_, Reason::Lost) => RunStatus::Interrupted,
-            _ => RunStatus::Error,
+            (JobState::Succeeded, _) => FiringStatus::Ok,
+            (JobState::Canceled, _) => FiringStatus::Canceled,
+            (_, Reason::TimedOut) => FiringStatus::Timeout,
+            (_, Reason::Lost) => FiringStatus::Interrupted,
+            _ => FiringStatus::Error,
         };
         let entry = self.ledger.find(job);
         let of = entry.and_then(|entry| entry.row.spec.schedule.as_ref());
@@ -369,8 +366,8 @@ impl Checker {
                     format!("the run {job} is told and not durable")
                 })
             }
-            Reply::ScheduleFiredByHand { ran, reason, .. } => {
-                hold("I6", !*ran && reason.is_some(), || "a run is told without a job".to_owned())
+            Reply::ScheduleFiredByHand { fired, reason, .. } => {
+                hold("I6", !*fired && reason.is_some(), || "a run is told without a job".to_owned())
             }
             Reply::NotFound => {
                 let known = id.and_then(|id| calendar.schedules.get(&id));

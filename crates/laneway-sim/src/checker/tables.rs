@@ -40,7 +40,7 @@ impl Checker {
         for item in &stored.loaded {
             match item {
                 Loaded::Session(row) => sessions.push(row),
-                Loaded::Lane(_) | Loaded::Schedule(_) | Loaded::Run(_) | Loaded::Call(_) => {}
+                Loaded::Lane(_) | Loaded::Schedule(_) | Loaded::FiringLogEntry(_) | Loaded::Call(_) => {}
                 Loaded::OpenRun(row, ended) => {
                     let run = self.ledger.runs.get(&row.first);
                     let known = row.seqs().filter_map(|seq| self.ledger.member(Seq(seq)));
@@ -122,7 +122,7 @@ impl Checker {
             .loaded
             .iter()
             .filter_map(|item| match item {
-                Loaded::Run(run) => Some(&**run),
+                Loaded::FiringLogEntry(run) => Some(&**run),
                 _ => None,
             })
             .collect();

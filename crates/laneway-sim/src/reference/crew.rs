@@ -89,7 +89,7 @@ impl Member {
 
 /// Must a worker run it, whatever places there are?
 pub fn wants_worker(spec: &JobSpec) -> bool {
-    spec.wants.as_ref().is_some_and(|wants| {
+    spec.placement.as_ref().is_some_and(|wants| {
         let Placement { package, features, labels, affinity: _, resources } = &**wants;
         package.is_some() || !features.is_empty() || !labels.is_empty() || !resources.is_empty()
     })
@@ -102,7 +102,7 @@ pub fn is_lane(settings: &Settings, name: &Name) -> bool {
 
 /// Can a worker with this offer run it, as far as lanes leave it to?
 fn fits(offer: &WorkerOffer, spec: &JobSpec) -> bool {
-    let wants = spec.wants.as_deref().cloned().unwrap_or_default();
+    let wants = spec.placement.as_deref().cloned().unwrap_or_default();
     let runs = match &wants.package {
         Some(package) => offer.packages.contains(package),
         None => offer.kinds.contains(&spec.kind),
@@ -114,12 +114,12 @@ fn fits(offer: &WorkerOffer, spec: &JobSpec) -> bool {
 
 /// The worker that has what a job uses.
 pub fn pin(spec: &JobSpec) -> Option<&Name> {
-    spec.wants.as_ref()?.resources.first().map(|resource| &resource.worker)
+    spec.placement.as_ref()?.resources.first().map(|resource| &resource.worker)
 }
 
 /// When what a job uses is gone.
 pub fn pin_expiry(spec: &JobSpec) -> Option<Wall> {
-    spec.wants.as_ref()?.resources.iter().filter_map(|resource| resource.expires_at).min()
+    spec.placement.as_ref()?.resources.iter().filter_map(|resource| resource.expires_at).min()
 }
 
 fn lease_for(settings: &Settings, heartbeat: u64) -> u64 {
@@ -304,7 +304,7 @@ impl Crew {
         if let Some(worker) = pin(spec) {
             return if fitting(worker) && free(worker) { vec![worker.clone()] } else { Vec::new() };
         }
-        if let Some(affinity) = spec.wants.as_ref().and_then(|wants| wants.affinity.as_ref())
+        if let Some(affinity) = spec.placement.as_ref().and_then(|wants| wants.affinity.as_ref())
             && let Some(binding) = self.bindings.get(&(spec.tenant.clone(), affinity.key.clone()))
             && fitting(&binding.worker)
         {
@@ -342,7 +342,7 @@ impl Crew {
         if let Some(member) = self.members.get_mut(&who) {
             member.served = number;
         }
-        let Some(affinity) = spec.wants.as_ref().and_then(|wants| wants.affinity.clone()) else { return };
+        let Some(affinity) = spec.placement.as_ref().and_then(|wants| wants.affinity.clone()) else { return };
         if affinity.expires_at.is_some_and(|at| at <= wall) {
             return;
         }

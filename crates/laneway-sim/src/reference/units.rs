@@ -47,7 +47,7 @@ impl Room {
 impl Reference {
     /// What a job asks for now.
     pub fn need(&self, entry: &Entry) -> Need {
-        let CapacityRequest { cost, quiet, unique, .. } = entry.row.spec.needs;
+        let CapacityRequest { cost, quiet, unique, .. } = entry.row.spec.capacity;
         let pull = self.lane(&entry.lane).is_some_and(|lane| lane.pull.is_pull());
         let rule = match quiet {
             Some(QuietRule::Quiet) if entry.row.status.near_deadline => Some(QuietRule::Normal),
@@ -94,7 +94,7 @@ impl Reference {
             _ => (settings.failclosed_busy, QuietState::Busy),
         };
         let usable = settings.usable(busy);
-        let used: u32 = ledger.open().map(|entry| entry.row.spec.needs.cost).sum();
+        let used: u32 = ledger.open().map(|entry| entry.row.spec.capacity.cost).sum();
         Room { quiet, usable, free: usable.saturating_sub(used), due: None }
     }
 
@@ -164,7 +164,7 @@ impl Reference {
             && entry.lane == claim.lane
             && (claim.kinds.is_empty() || claim.kinds.contains(&spec.kind))
             && claim.agent.as_ref().is_none_or(|agent| *agent == spec.agent)
-            && claim.max_cost.is_none_or(|max| spec.needs.cost <= max)
+            && claim.max_cost.is_none_or(|max| spec.capacity.cost <= max)
             && self.suits_worker(ledger, entry, &claim.holder.worker)
     }
 

@@ -92,18 +92,18 @@ impl World {
             tenant: self.rng.chance(10).then(|| self.rng.pick(&self.shape.tenants).clone()),
             worker: None,
             pid: self.rng.chance(20).then_some(9),
-            said: LeaseUpdate::Alive,
+            update: LeaseUpdate::Alive,
         };
         match self.rng.below(10) {
             0 => {
-                word.said = LeaseUpdate::Revoke("enough".into());
+                word.update = LeaseUpdate::Revoke("enough".into());
                 return Some(Command::Lease(LeaseCommand::Message(Box::new(word))));
             }
             // Whoever knows the fence of a job that is set aside may take it without a name.
             2 if holder.is_none() => return Some(Command::Start(open.fence)),
             1 => {
                 word.worker = Some(self.holder().worker);
-                word.said = if self.rng.chance(50) {
+                word.update = if self.rng.chance(50) {
                     LeaseUpdate::Report
                 } else {
                     LeaseUpdate::Ended(self.outcome())
@@ -117,7 +117,7 @@ impl World {
         let run = run.filter(|&run| !self.runs[run].cut && self.runs[run].lives())?;
         word.worker = holder;
         if self.runs[run].works() && self.rng.chance(40) {
-            word.said = LeaseUpdate::Ended(self.outcome());
+            word.update = LeaseUpdate::Ended(self.outcome());
             self.runs[run].phase = crate::runs::Phase::Ended;
         }
         Some(Command::Lease(LeaseCommand::Message(Box::new(word))))

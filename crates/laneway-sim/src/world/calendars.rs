@@ -2,7 +2,7 @@
 
 use laneway_core::command::Origin;
 use laneway_core::command::ScheduleCommand;
-use laneway_core::schedule::RunMode;
+use laneway_core::schedule::FireMode;
 use laneway_core::{
     Bytes, CatchUp, Command, Name, Overlap, ScheduleId, SchedulePatch, ScheduleSpec, Span, Timing, Wall,
 };
@@ -21,7 +21,7 @@ impl World {
             .values()
             .map(|schedule| (schedule.id, schedule.spec.tenant.clone()))
             .collect();
-        let origin = Origin::house("client");
+        let origin = Origin::server("client");
         if known.is_empty() || self.rng.chance(35) {
             return Command::Schedule(ScheduleCommand::Put(Box::new(self.schedule_spec()), origin));
         }
@@ -44,7 +44,7 @@ impl World {
                 origin,
             }),
             _ => {
-                let mode = if self.rng.chance(70) { RunMode::Force } else { RunMode::Due };
+                let mode = if self.rng.chance(70) { FireMode::Force } else { FireMode::Due };
                 Command::Schedule(ScheduleCommand::Fire { tenant, id, mode, origin })
             }
         }
@@ -53,7 +53,7 @@ impl World {
     fn schedule_spec(&mut self) -> ScheduleSpec {
         let mut job = self.spec();
         // What a job of tomorrow uses is not gone yet.
-        for resource in job.wants.iter_mut().flat_map(|wants| &mut wants.resources) {
+        for resource in job.placement.iter_mut().flat_map(|wants| &mut wants.resources) {
             resource.expires_at = None;
         }
         job.not_before = None;

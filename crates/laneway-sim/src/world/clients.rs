@@ -35,23 +35,19 @@ impl World {
         let record_rejection =
             self.rng.chance(self.shape.habits.record_rejection) && spec.kind.as_str() != POISON_KIND;
         Submission {
-            spec,
-            payload: Bytes::from(payload),
-            origin: Origin::house("client"),
-            prior: None,
             record_rejection,
-            strict_lane: false,
+            ..Submission::new(spec, Bytes::from(payload), Origin::server("client"))
         }
     }
 
     pub(super) fn spec(&mut self) -> JobSpec {
         let mut spec = self.any_spec();
         if spec.session.is_none() {
-            spec.wants = self.draw_wants(self.clock.moment().now.wall);
+            spec.placement = self.draw_wants(self.clock.moment().now.wall);
             // A job whose resource is gone fails when its turn comes; whom it holds back until then is not compared.
-            let pinned = spec.wants.as_ref().is_some_and(|wants| !wants.resources.is_empty());
+            let pinned = spec.placement.as_ref().is_some_and(|wants| !wants.resources.is_empty());
             if pinned {
-                spec.needs = CapacityRequest::default();
+                spec.capacity = CapacityRequest::default();
             }
         }
         let World { rng, shape, .. } = self;
@@ -104,7 +100,7 @@ impl World {
             _ => StopWhat::Reset,
         };
         let (tenant, key) = self.some_session();
-        Command::Session(SessionCommand::Stop { tenant, key, what, origin: Origin::house("client") })
+        Command::Session(SessionCommand::Stop { tenant, key, what, origin: Origin::server("client") })
     }
 
     /// Somebody says how full the context of a session is.
@@ -133,9 +129,9 @@ impl World {
         let habits = &shape.habits;
         let wall = clock.moment().now.wall;
         let poison = rng.chance(shape.faults.poison);
+        let tenant = rng.pick(&shape.tenants).clone();
+        let kind = if poison { Name::fixed(POISON_KIND) } else { rng.pick(&shape.kinds).clone() };
         JobSpec {
-            tenant: rng.pick(&shape.tenants).clone(),
-            kind: if poison { Name::fixed(POISON_KIND) } else { rng.pick(&shape.kinds).clone() },
             agent: rng.pick(&shape.agents).clone(),
             lane: rng.pick(&shape.lanes).clone(),
             session,
@@ -168,16 +164,12 @@ impl World {
                 // Mostly the same body, now and then another one.
                 IdempotencyKey { key, digest: [u8::from(rng.chance(15)); 32] }
             }),
-            retry_of: None,
-            tags: Vec::new(),
-            schedule: None,
             callback: rng.chance(habits.callback).then(|| Callback {
                 url: "https://hooks.example/done".into(),
                 format: Name::fixed("laneway"),
             }),
-            needs: draw_needs(rng, habits),
-            wants: None,
-            member: None,
+            capacity: draw_needs(rng, habits),
+            ..JobSpec::new(tenant, kind)
         }
     }
 
@@ -192,7 +184,7 @@ impl World {
             1 => Some(self.rng.pick(&self.shape.tenants).clone()),
             _ => Some(owner),
         };
-        Some(Command::Cancel { tenant, job, origin: Origin::house("client") })
+        Some(Command::Cancel { tenant, job, origin: Origin::server("client") })
     }
 
     /// Remembers a job that a client was told of.
@@ -223,7 +215,7 @@ impl World {
             settings: Box::new(settings),
             overrides,
             detail,
-            origin: Origin::house("operator"),
+            origin: Origin::server("operator"),
         })
     }
 
@@ -297,7 +289,7 @@ impl World {
     pub(super) fn token(&mut self) -> Command {
         let id = Name::new(&format!("token{}", self.rng.below(3))).expect("a word and a number are a name");
         let tenant = self.rng.chance(70).then(|| self.rng.pick(&self.shape.tenants).clone());
-        let origin = Origin::house("operator");
+        let origin = Origin::server("operator");
         if self.rng.chance(40) {
             return Command::Admin(AdminCommand::RevokeToken { id, tenant, origin });
         }

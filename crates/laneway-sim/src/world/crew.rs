@@ -227,7 +227,7 @@ impl World {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
             worker: pick_name(&mut self.rng, &WORKERS),
             drain: self.rng.chance(50),
-            origin: Origin::house("operator"),
+            origin: Origin::server("operator"),
         })
     }
 
@@ -238,7 +238,7 @@ impl World {
             tenant: self.rng.pick(&self.shape.tenants).clone(),
             worker: pick_name(&mut self.rng, &WORKERS),
             lanes: some_lanes(&mut self.rng, there),
-            origin: Origin::house("operator"),
+            origin: Origin::server("operator"),
         })
     }
 
@@ -330,7 +330,7 @@ impl World {
 
     /// What a worker makes of an answer.
     pub(super) fn hand_heard(&mut self, word: &WorkerMessage, reply: &Reply, at: u64) {
-        if let (WorkerReport::Beat(_), Reply::Alive { lease, .. }) = (&word.said, reply) {
+        if let (WorkerReport::Beat(_), Reply::Alive { lease, .. }) = (&word.report, reply) {
             let theirs = |run: &&mut Run| {
                 run.at.as_ref().is_some_and(|at| at.connection == word.connection && at.accepted)
             };
@@ -339,7 +339,7 @@ impl World {
             }
             return;
         }
-        let task = match &word.said {
+        let task = match &word.report {
             WorkerReport::Accepted(task)
             | WorkerReport::Rejected(task, _)
             | WorkerReport::Ended { task, .. } => *task,
@@ -353,7 +353,7 @@ impl World {
                 })
         });
         let Some(found) = found else { return };
-        match (&word.said, reply) {
+        match (&word.report, reply) {
             (WorkerReport::Accepted(_), Reply::Alive { lease, stop }) => {
                 let run = &mut self.runs[found];
                 if let Some(at) = run.at.as_mut() {
@@ -484,7 +484,7 @@ impl World {
 }
 
 fn said(connection: ConnectionId, said: WorkerReport) -> Command {
-    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection, said })))
+    Command::Worker(WorkerCommand::Message(Box::new(WorkerMessage { connection, report: said })))
 }
 
 fn package() -> Package {

@@ -27,16 +27,8 @@ impl World {
             submission.spec.tenant = tenant.clone();
             (submission.spec.session, submission.spec.idempotency) = (None, None);
             let depends_on = (0..node).filter(|_| self.rng.chance(dense)).map(name).collect();
-            members.push(Member {
-                node: name(node),
-                spec: submission.spec,
-                payload: submission.payload,
-                depends_on,
-                bindings: Vec::new(),
-                chain: None,
-                group: false,
-                within: None,
-            });
+            members
+                .push(Member { depends_on, ..Member::new(name(node), submission.spec, submission.payload) });
         }
         if self.rng.chance(self.shape.habits.chains) {
             let host = self.rng.below(count as u64) as usize;
@@ -56,15 +48,12 @@ impl World {
         });
         let failure = if self.rng.chance(50) { FailurePolicy::Stop } else { FailurePolicy::Continue };
         let spec = RunSpec {
-            tenant,
-            name: None,
             lane: self.rng.pick(&self.shape.lanes).clone(),
             failure,
-            client: None,
             idempotency,
-            tags: Vec::new(),
+            ..RunSpec::new(tenant)
         };
-        let origin = Origin::house("client");
+        let origin = Origin::server("client");
         Command::Workflow(WorkflowCommand::Submit(Box::new(RunSubmission {
             spec,
             members,
@@ -92,14 +81,9 @@ impl World {
             let earlier = members[..host].iter().map(|member| member.node.clone());
             let depends_on = earlier.filter(|_| self.rng.chance(15)).collect();
             members.push(Member {
-                node: middleware.clone(),
-                spec: submission.spec,
-                payload: submission.payload,
                 depends_on,
-                bindings: Vec::new(),
                 chain: Some(chain(Some(index))),
-                group: false,
-                within: None,
+                ..Member::new(middleware.clone(), submission.spec, submission.payload)
             });
         }
         members[host].spec.not_before = None;
@@ -173,7 +157,7 @@ impl World {
             1 => Some(self.rng.pick(&self.shape.tenants).clone()),
             _ => Some(owner),
         };
-        Some(Command::Workflow(WorkflowCommand::Cancel { tenant, run, origin: Origin::house("client") }))
+        Some(Command::Workflow(WorkflowCommand::Cancel { tenant, run, origin: Origin::server("client") }))
     }
 
     /// Remembers a run that a client was told of, and its jobs.

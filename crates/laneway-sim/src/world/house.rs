@@ -361,7 +361,7 @@ impl World {
     fn put_schedules_to_rest(&mut self) -> Checked {
         let ids: Vec<ScheduleId> = self.checker.ledger.calendar.schedules.keys().copied().collect();
         for id in ids {
-            let origin = Origin::house("operator");
+            let origin = Origin::server("operator");
             let command = match self.rng.chance(50) {
                 true => Command::Schedule(ScheduleCommand::Delete { tenant: None, id, origin }),
                 false => {

@@ -49,7 +49,7 @@ impl World {
             tenant,
             job,
             stored: None,
-            origin: Origin::house("client"),
+            origin: Origin::server("client"),
         }))
     }
 

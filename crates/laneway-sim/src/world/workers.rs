@@ -173,7 +173,7 @@ impl World {
             Command::Finish(..) => true,
             // What a stranger or an operator says is not the run's own word.
             Command::Lease(LeaseCommand::Message(word)) => {
-                matches!(word.said, LeaseUpdate::Ended(_)) && *reply != Reply::NotYours
+                matches!(word.update, LeaseUpdate::Ended(_)) && *reply != Reply::NotYours
             }
             _ => false,
         };

@@ -23,39 +23,11 @@ fn at(ms: u64) -> Now {
 }
 
 fn spec(kind: &'static str) -> JobSpec {
-    JobSpec {
-        tenant: Name::fixed("default"),
-        kind: Name::fixed(kind),
-        agent: Name::fixed("agent"),
-        lane: Name::fixed("main"),
-        session: None,
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        schedule: None,
-        callback: None,
-        needs: Default::default(),
-        member: None,
-        wants: None,
-    }
+    JobSpec { agent: Name::fixed("agent"), ..JobSpec::new(Name::fixed("default"), Name::fixed(kind)) }
 }
 
 fn submission(spec: JobSpec) -> Submission {
-    Submission {
-        spec,
-        payload: Bytes::from(&b"{}"[..]),
-        origin: Origin::house("test"),
-        prior: None,
-        record_rejection: false,
-        strict_lane: false,
-    }
+    Submission::new(spec, Bytes::from(&b"{}"[..]), Origin::server("test"))
 }
 
 fn submit(spec: JobSpec) -> Command {
@@ -130,7 +102,7 @@ fn the_history_of_a_canceled_job_is_whole_after_a_restart() {
     let told = turn(&mut house, at(1), [submit(spec("noop"))]);
     let (job, fence) = (job_of(&told.replies[0]), offered(&told)[0]);
     turn(&mut house, at(2), [Command::Start(fence)]);
-    turn(&mut house, at(3), [Command::Cancel { tenant: None, job, origin: Origin::house("test") }]);
+    turn(&mut house, at(3), [Command::Cancel { tenant: None, job, origin: Origin::server("test") }]);
     let mut house = Driver::recover(house.into_store(), Settings::default(), 8, at(4)).expect("recovers");
     turn(&mut house, at(5), [Command::Finish(fence, Outcome::Canceled)]);
     let reader = house.reader();

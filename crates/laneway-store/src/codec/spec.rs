@@ -140,8 +140,8 @@ pub(super) fn write_rest(
             | flag(spec.member.is_some(), MEMBER)
             | flag(spec.member.as_deref().is_some_and(is_grouped), GROUPING)
             | flag(position > 0, POSITION)
-            | flag(asks_more_than_units(&spec.needs), NEEDS)
-            | flag(spec.wants.is_some(), WANTS),
+            | flag(asks_more_than_units(&spec.capacity), NEEDS)
+            | flag(spec.placement.is_some(), WANTS),
     );
     put_u64(out, payload_len.into());
     put_bytes(out, submitted_by.as_str().as_bytes());
@@ -199,8 +199,8 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
         put_i64(out, slot.0);
         out.push(u8::from(*by_hand));
     }
-    if asks_more_than_units(&spec.needs) {
-        write_needs(out, &spec.needs);
+    if asks_more_than_units(&spec.capacity) {
+        write_needs(out, &spec.capacity);
     }
     if let Some(member) = &spec.member {
         write_member(out, member);
@@ -208,7 +208,7 @@ fn write_extras(out: &mut Vec<u8>, spec: &JobSpec) {
             write_grouping(out, member);
         }
     }
-    if let Some(wants) = &spec.wants {
+    if let Some(wants) = &spec.placement {
         write_wants(out, wants);
     }
 }

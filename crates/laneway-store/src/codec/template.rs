@@ -13,7 +13,7 @@ const VERSION: u8 = 2;
 pub(crate) fn write_template(out: &mut Vec<u8>, spec: &JobSpec) {
     out.push(VERSION);
     put_i64(out, spec.priority.into());
-    put_u64(out, spec.needs.cost.into());
+    put_u64(out, spec.capacity.cost.into());
     for name in [&spec.kind, &spec.agent, &spec.lane] {
         put_bytes(out, name.as_str().as_bytes());
     }
@@ -79,8 +79,8 @@ pub(crate) fn read_template(
         tags,
         schedule,
         callback,
-        needs: CapacityRequest { cost, ..needs },
+        capacity: CapacityRequest { cost, ..needs },
         member,
-        wants,
+        placement: wants,
     })
 }

@@ -52,13 +52,11 @@ fn run_row() -> RunRow {
         first: Seq(1),
         id: RunId(7),
         spec: RunSpec {
-            tenant: Name::fixed("acme"),
             name: Some(Name::fixed("nightly reports")),
-            lane: Name::fixed("main"),
             failure: FailurePolicy::Continue,
             client: Some(Name::fixed("desk-7")),
-            idempotency: None,
             tags: vec![Name::fixed("red")],
+            ..RunSpec::new(Name::fixed("acme"))
         },
         nodes: vec![Name::fixed("a"), Name::fixed("b")],
         created_at: Wall(1),
@@ -135,8 +133,8 @@ fn read_all(bytes: &[u8]) {
 fn a_session_without_rules_has_the_old_form() {
     let mut row = rich_row();
     (row.spec.schedule, row.spec.callback, row.position) = (None, None, 0);
-    row.spec.needs = CapacityRequest::default();
-    row.spec.wants = None;
+    row.spec.capacity = CapacityRequest::default();
+    row.spec.placement = None;
     row.spec.session = Some(Session { max_concurrent: 3, ..Session::new(Name::fixed("chat:42")) });
     let mut bytes = Vec::new();
     write_spec(&mut bytes, &row);

@@ -188,7 +188,7 @@ fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), Sto
             status.failures,
             status.losses,
             status.last_event.cast_signed(),
-            spec.needs.cost,
+            spec.capacity.cost,
             status.rejections,
             status.near_deadline,
             status.denials,
@@ -230,7 +230,7 @@ fn job_sum(row: &JobRow, rest: &[u8]) -> i64 {
         ValueRef::Integer(row.rank_time.cast_signed()),
         ValueRef::Integer(row.created_at.0),
         ValueRef::Blob(rest),
-        ValueRef::Integer(spec.needs.cost.into()),
+        ValueRef::Integer(spec.capacity.cost.into()),
     ])
 }
 

@@ -12,7 +12,7 @@ use super::commit::rejected;
 use crate::batch::RunsPurge;
 use crate::codec::{read_template, write_template};
 use crate::rows::{
-    Interner, stored_job_id, stored_name, stored_overlap, stored_run_status, stored_schedule_id,
+    Interner, stored_firing_status, stored_job_id, stored_name, stored_overlap, stored_schedule_id,
 };
 use crate::{FiringLogFilter, FiringLogPage, Loaded, StoreError};
 
@@ -81,10 +81,10 @@ pub(super) fn put(conn: &Connection, blob: &mut Vec<u8>, schedule: &Schedule) ->
         state.next_at.map(|at| at.0),
         state.last_slot.map(|at| at.0),
         state.waiting_slot.map(|at| at.0),
-        state.last_run_at.map(|at| at.0),
+        state.last_ended_at.map(|at| at.0),
         state.last_status.map(|status| status.code()),
         state.last_error.as_deref(),
-        state.runs.cast_signed(),
+        state.firings.cast_signed(),
     ]);
     done.map_err(|error| rejected(error, || format!("schedule {id}")))?;
     let mut put = conn.prepare_cached("REPLACE INTO cron_payload (id, payload, note) VALUES (?1, ?2, ?3)")?;
@@ -110,10 +110,10 @@ pub(super) fn move_on(
         state.next_at.map(|at| at.0),
         state.last_slot.map(|at| at.0),
         state.waiting_slot.map(|at| at.0),
-        state.last_run_at.map(|at| at.0),
+        state.last_ended_at.map(|at| at.0),
         state.last_status.map(|status| status.code()),
         state.last_error.as_deref(),
-        state.runs.cast_signed(),
+        state.firings.cast_signed(),
     ])?;
     one_row(updated, id)
 }
@@ -254,7 +254,7 @@ pub(super) fn load(
     ))?;
     let mut rows = select.query([most])?;
     while let Some(row) = rows.next()? {
-        visit(Loaded::Run(Box::new(read_run(row)?)));
+        visit(Loaded::FiringLogEntry(Box::new(read_run(row)?)));
     }
     Ok(())
 }
@@ -328,7 +328,7 @@ pub(super) fn read_schedule(row: &Row<'_>, names: &mut Interner) -> Result<Sched
         note: Bytes::from(row.get_ref(26)?.as_blob()?),
     };
     let status = row.get_ref(22)?.as_i64_or_null()?;
-    let status = status.map(|code| stored_run_status(u8::try_from(code).unwrap_or(u8::MAX)));
+    let status = status.map(|code| stored_firing_status(u8::try_from(code).unwrap_or(u8::MAX)));
     Ok(Schedule {
         id: stored_schedule_id(row.get_ref(0)?.as_blob()?)?,
         spec,
@@ -338,10 +338,10 @@ pub(super) fn read_schedule(row: &Row<'_>, names: &mut Interner) -> Result<Sched
             next_at: wall(18)?,
             last_slot: wall(19)?,
             waiting_slot: wall(20)?,
-            last_run_at: wall(21)?,
+            last_ended_at: wall(21)?,
             last_status: status.transpose()?,
             last_error: row.get_ref(23)?.as_str_or_null()?.map(Into::into),
-            runs: number(row, 24)?,
+            firings: number(row, 24)?,
         },
     })
 }
@@ -355,7 +355,7 @@ pub(super) fn read_run(row: &Row<'_>) -> Result<FiringLogEntry, StoreError> {
         agent: stored_name(row.get_ref(4)?.as_str()?)?,
         job: row.get_ref(5)?.as_blob_or_null()?.map(stored_job_id).transpose()?,
         slot: Wall(row.get(6)?),
-        status: stored_run_status(small(row, 7)?)?,
+        status: stored_firing_status(small(row, 7)?)?,
         summary: row.get_ref(8)?.as_str_or_null()?.map(Into::into),
         error: row.get_ref(9)?.as_str_or_null()?.map(Into::into),
         attempts: small(row, 10)?,

@@ -453,7 +453,7 @@ pub fn load(store: &mut dyn Store) -> Load {
             assert!(load.jobs.is_empty() && load.runs.is_empty(), "schedules come first");
             load.schedules.push(*schedule);
         }
-        Loaded::Run(run) => load.runs.push(*run),
+        Loaded::FiringLogEntry(run) => load.runs.push(*run),
         Loaded::OpenRun(row, ended) => {
             assert!(load.jobs.is_empty(), "runs come before jobs");
             load.open_runs.push((*row, ended));
@@ -477,35 +477,12 @@ pub fn load(store: &mut dyn Store) -> Load {
 
 /// A spec with as little as possible.
 pub fn plain_spec() -> JobSpec {
-    JobSpec {
-        tenant: Name::fixed("default"),
-        kind: Name::fixed("noop"),
-        agent: Name::fixed("default"),
-        lane: Name::fixed("main"),
-        session: None,
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        schedule: None,
-        callback: None,
-        needs: CapacityRequest::default(),
-        member: None,
-        wants: None,
-    }
+    JobSpec::new(Name::fixed("default"), Name::fixed("noop"))
 }
 
 /// A spec with everything.
 pub fn rich_spec() -> JobSpec {
     JobSpec {
-        tenant: Name::fixed("acme"),
-        kind: Name::fixed("crawl page"),
         agent: Name::fixed("агент-7"),
         lane: Name::fixed("bulk"),
         session: Some(Session {
@@ -545,7 +522,7 @@ pub fn rich_spec() -> JobSpec {
             url: "https://hooks.example/ünd?token=1".into(),
             format: Name::fixed("laneway"),
         }),
-        needs: CapacityRequest {
+        capacity: CapacityRequest {
             cost: 90,
             quiet: Some(QuietRule::Normal),
             unique: true,
@@ -556,8 +533,8 @@ pub fn rich_spec() -> JobSpec {
                 clock: HoursClock::Zone(Name::fixed("Europe/Berlin")),
             }),
         },
-        member: None,
-        wants: Some(Box::new(rich_wants())),
+        placement: Some(Box::new(rich_wants())),
+        ..JobSpec::new(Name::fixed("acme"), Name::fixed("crawl page"))
     }
 }
 

@@ -109,7 +109,7 @@ fn recover(store: &mut dyn Store) -> Effects {
     let loaded = store.load(&mut |loaded| match loaded {
         Loaded::Lane(lane) => recovery.lane(lane),
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),
-        Loaded::Run(run) => recovery.run_log(*run),
+        Loaded::FiringLogEntry(run) => recovery.firing_log_entry(*run),
         Loaded::Job(row) => recovery.job(row),
         Loaded::Open(open) => recovery.open(open),
         Loaded::StillRunning(row, open) => recovery.still_running(row, open),

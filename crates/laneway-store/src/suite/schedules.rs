@@ -1,7 +1,7 @@
 //! Schedules, their slots and the log of their runs: what was put comes back, a slot comes once, the log outlives.
 
 use laneway_core::{
-    Bytes, CatchUp, Change, FiringLogEntry, JobId, Name, Overlap, RunStatus, Schedule, ScheduleId,
+    Bytes, CatchUp, Change, FiringLogEntry, FiringStatus, JobId, Name, Overlap, Schedule, ScheduleId,
     ScheduleSpec, ScheduleState, Span, Timing, Wall,
 };
 
@@ -24,18 +24,13 @@ fn schedule(n: u128, name: &'static str) -> Schedule {
     Schedule {
         id: ScheduleId(n),
         spec: ScheduleSpec {
-            tenant: Name::fixed("default"),
-            name: Name::fixed(name),
-            timing: Timing::Every { every: Span::secs(5), anchor: Some(START) },
-            job: plain_spec(),
             payload: Bytes::from(&b"{}"[..]),
-            enabled: true,
             delete_after_run: Some(false),
-            catch_up: CatchUp::Skip,
-            overlap: Overlap::Skip,
-            jitter: Span(0),
-            note: Bytes::from(&b""[..]),
-            owner: None,
+            ..ScheduleSpec::new(
+                Name::fixed(name),
+                Timing::Every { every: Span::secs(5), anchor: Some(START) },
+                plain_spec(),
+            )
         },
         created_at: START,
         updated_at: START,
@@ -61,10 +56,10 @@ fn rich(n: u128) -> Schedule {
         next_at: Some(Wall(i64::MAX)),
         last_slot: Some(Wall(-1)),
         waiting_slot: Some(Wall(0)),
-        last_run_at: Some(START),
-        last_status: Some(RunStatus::Interrupted),
+        last_ended_at: Some(START),
+        last_status: Some(FiringStatus::Interrupted),
         last_error: Some("it was löst".into()),
-        runs: u64::from(u32::MAX) + 1,
+        firings: u64::from(u32::MAX) + 1,
     };
     schedule
 }
@@ -78,7 +73,7 @@ fn run(number: u64, schedule: u128, tenant: &'static str) -> FiringLogEntry {
         agent: Name::fixed("default"),
         job: (!number.is_multiple_of(3)).then_some(JobId(number.into())),
         slot: START,
-        status: RunStatus::ALL[(number % 8) as usize],
+        status: FiringStatus::ALL[(number % 8) as usize],
         summary: number.is_multiple_of(2).then(|| "fertig: ß".into()),
         error: (!number.is_multiple_of(2)).then(|| "kaputt".into()),
         attempts: 4,

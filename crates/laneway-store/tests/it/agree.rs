@@ -107,13 +107,10 @@ fn submit_run(driver: &mut Driver, idempotency: Option<IdempotencyKey>, nodes: u
         first: jobs[0].seq,
         id: RunId(jobs[0].id.0),
         spec: RunSpec {
-            tenant: Name::fixed("acme"),
-            name: None,
             lane: lane(0),
             failure: Default::default(),
-            client: None,
             idempotency,
-            tags: Vec::new(),
+            ..RunSpec::new(Name::fixed("acme"))
         },
         nodes: (0..nodes).map(|node| Name::new(&format!("n{node}")).unwrap()).collect(),
         created_at: driver.now,

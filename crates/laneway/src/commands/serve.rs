@@ -82,7 +82,7 @@ pub async fn run(output: &Output, environment: &Environment, args: &ServeArgs) -
 
 /// Resets every session. Nothing durable is lost: running jobs are queued again.
 async fn reset_sessions(server: &Server) {
-    match server.laneway().scheduler().reset_sessions(Origin::house("signal")).await {
+    match server.laneway().scheduler().reset_sessions(Origin::server("signal")).await {
         Ok(Reply::Rejected(rejection)) => tracing::warn!(%rejection, "sessions not reset"),
         Ok(_) => tracing::info!("sessions reset: running jobs stop and are queued again"),
         // The store has failed, which the loop around this notices itself.

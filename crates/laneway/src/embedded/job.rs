@@ -244,9 +244,9 @@ impl Job {
                 return Err(invalid("payload", format!("cannot be serialised as JSON: {problem}")));
             }
         };
+        let tenant = name("tenant", tenant.as_deref().unwrap_or(DEFAULT_TENANT))?;
+        let kind = name("kind", &kind)?;
         let spec = JobSpec {
-            tenant: name("tenant", tenant.as_deref().unwrap_or(DEFAULT_TENANT))?,
-            kind: name("kind", &kind)?,
             agent: name("agent", agent.as_deref().unwrap_or(DEFAULT_AGENT))?,
             lane: name("lane", lane.as_deref().unwrap_or(MAIN_LANE))?,
             session: session.map(checked_session).transpose()?,
@@ -263,15 +263,12 @@ impl Job {
                 }
                 _ => None,
             },
-            retry_of: None,
             tags: checked_tags(&tags)?,
-            schedule: None,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) }),
-            needs,
-            member: None,
-            wants: None,
+            capacity: needs,
+            ..JobSpec::new(tenant, kind)
         };
-        Ok(Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: true })
+        Ok(Submission { strict_lane: true, ..Submission::new(spec, payload, origin) })
     }
 
     /// A digest of the whole request, so that the same key with another request is noticed.
@@ -347,7 +344,7 @@ mod tests {
     use super::*;
 
     fn check(job: Job) -> Result<Submission, InvalidJob> {
-        job.into_submission(Origin::house("test"))
+        job.into_submission(Origin::server("test"))
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Agent turns by schedule.
 
-use laneway_core::schedule::{RunMode, SCHEDULE_SELF};
+use laneway_core::schedule::{FireMode, SCHEDULE_SELF};
 use laneway_core::{
-    CatchUp, FiringLogEntry, JobSpec, Name, Overlap, Reply, RunStatus, Schedule, ScheduleId, SchedulePatch,
-    ScheduleSpec, Span, Timing, Wall,
+    CatchUp, FiringLogEntry, FiringStatus, JobSpec, Name, Overlap, Reply, Schedule, ScheduleId,
+    SchedulePatch, ScheduleSpec, Span, Timing, Wall,
 };
 use laneway_runtime::agent_turn::{AGENT_TURN, AgentTurn};
 use laneway_runtime::schedules::SCHEDULES_LISTED_MAX;
@@ -75,7 +75,7 @@ pub struct CronJob {
     pub last_run_at: Option<Wall>,
     /// The state of its latest firing. `Queued`: it has not started, for instance because there is no
     /// handler.
-    pub last_status: Option<RunStatus>,
+    pub last_status: Option<FiringStatus>,
     /// The error of its latest firing.
     pub last_error: Option<String>,
 }
@@ -96,7 +96,7 @@ impl CronJob {
             timing: spec.timing.clone(),
             enabled: spec.enabled,
             next_at: state.next_at,
-            last_run_at: state.last_run_at,
+            last_run_at: state.last_ended_at,
             last_status: state.last_status,
             last_error: state.last_error.as_deref().map(str::to_owned),
         })
@@ -269,8 +269,8 @@ impl Gateway {
     /// Fires a cron job now. False: it is running already, or there is none.
     pub async fn run_cron(&self, id: ScheduleId) -> Result<bool, GatewayError> {
         let tenant = Some(Name::clone(self.tenant()));
-        match self.scheduler().run_schedule(tenant, id, RunMode::Force, origin()).await? {
-            Reply::ScheduleFiredByHand { ran, .. } => Ok(ran),
+        match self.scheduler().run_schedule(tenant, id, FireMode::Force, origin()).await? {
+            Reply::ScheduleFiredByHand { fired, .. } => Ok(fired),
             Reply::Rejected(rejection) => Err(rejection.into()),
             _ => Ok(false),
         }

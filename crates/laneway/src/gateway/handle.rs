@@ -162,14 +162,7 @@ impl Gateway {
         let (held, mark) = held.map_or((None, None), |(held, mark)| (Some(held), Some(mark)));
         let (spec, mut turn) = self.turn(lane, request, options)?;
         turn.context.extend(mark.map(|mark| (MARK.to_owned(), mark)));
-        let submission = Submission {
-            spec,
-            payload: turn.write(),
-            origin: origin(),
-            prior: None,
-            record_rejection: false,
-            strict_lane: false,
-        };
+        let submission = Submission::new(spec, turn.write(), origin());
         let job = self.scheduler().submit(submission).await??.job;
         let (sender, outcome) = oneshot::channel();
         let scheduler = self.scheduler().clone();

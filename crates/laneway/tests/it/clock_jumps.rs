@@ -32,39 +32,11 @@ async fn start(dir: &Path, clock: &Clock) -> (Scheduler, Running) {
 /// A job with a key.
 fn keyed(key: usize) -> Submission {
     let key = IdempotencyKey { key: Name::new(&format!("key-{key}")).unwrap(), digest: [1; 32] };
-    Submission {
-        spec: JobSpec { idempotency: Some(key), ..spec() },
-        payload: Bytes::from([]),
-        origin: Origin::house("test"),
-        prior: None,
-        record_rejection: false,
-        strict_lane: false,
-    }
+    Submission::new(JobSpec { idempotency: Some(key), ..spec() }, Bytes::from([]), Origin::server("test"))
 }
 
 fn spec() -> JobSpec {
-    JobSpec {
-        tenant: Name::fixed("default"),
-        kind: Name::fixed("echo"),
-        agent: Name::fixed("default"),
-        lane: Name::fixed("main"),
-        session: None,
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        schedule: None,
-        callback: None,
-        needs: Default::default(),
-        member: None,
-        wants: None,
-    }
+    JobSpec::new(Name::fixed("default"), Name::fixed("echo"))
 }
 
 /// Both clocks advance, and the engine looks for old rows.

@@ -139,7 +139,7 @@ async fn defect_13_tokens_that_an_earlier_version_stored_are_encrypted_at_start(
     let laneway = start().await;
     let settings = laneway.live_config().current().settings().clone();
     let plain = instance.to_string().into_bytes().into();
-    let origin = Origin::house("test");
+    let origin = Origin::server("test");
     laneway.scheduler().configure(settings, Some(plain), "test", origin).await.unwrap();
     laneway.shutdown().await.unwrap();
     assert!(stored().contains("canary-instance"));

@@ -95,7 +95,7 @@ async fn d4_where_certificates_are_demanded_a_token_is_not_enough() {
     let (record, token) =
         laneway_api::mint(Some(laneway_core::Name::fixed("acme")), Role::Worker, "", START.wall, None)
             .unwrap();
-    world.scheduler.put_token(record, laneway_core::Origin::house("test")).await.unwrap();
+    world.scheduler.put_token(record, laneway_core::Origin::server("test")).await.unwrap();
     let signed = clients.sign(&["laneway://tenant/acme/role/worker"]);
     let mut peer = open(&world, &server, signed.clone()).await;
     peer.send("handshake", peer.handshake(Some(&token)), None).await;

@@ -68,7 +68,7 @@ async fn a_revoked_token_ends_its_live_connections() {
     stays.shake_hands(Some(&other)).await;
     let id = token.split('_').nth(1).unwrap();
     let id = laneway_core::Name::new(id).unwrap();
-    world.scheduler.revoke_token(None, id, Origin::house("test")).await.unwrap();
+    world.scheduler.revoke_token(None, id, Origin::server("test")).await.unwrap();
     assert_eq!(kicked.receive_error().await.0, "E.AUTH.INVALID_TOKEN");
     assert!(kicked.is_closed().await);
     let register = json!({"capabilities": {"concurrency": {"max_parallel": 1}, "runtimes": ["t"], "features": []},

@@ -208,7 +208,7 @@ async fn a_page_gets_events_of_the_workers_of_its_tenant() {
     assert_eq!(received["scope"], json!({"tenant": "default", "workerId": "w1"}));
     assert_eq!(received["data"]["capacity"]["status"], "connected");
     let drain =
-        world.scheduler.drain_worker(Name::fixed("default"), Name::fixed("w1"), true, Origin::house("test"));
+        world.scheduler.drain_worker(Name::fixed("default"), Name::fixed("w1"), true, Origin::server("test"));
     drain.await.unwrap();
     assert_eq!(page.receive("worker.heartbeat").await["data"]["capacity"]["status"], "drained");
 }

@@ -453,7 +453,7 @@ async fn gc_s5_jobs_whose_payload_cannot_be_read() {
         payload: Some(b"{broken".to_vec().into()),
         ..laneway_core::SchedulePatch::default()
     };
-    let origin = laneway_core::Origin::house("test");
+    let origin = laneway_core::Origin::server("test");
     world.scheduler.update_schedule(None, id, patch, origin).await.unwrap();
     assert_eq!(list(&mut socket, true).await, Vec::<Value>::new(), "lists omit it");
     let patch = json!({"jobId": job["id"], "patch": {"message": "x"}});

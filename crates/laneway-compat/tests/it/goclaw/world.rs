@@ -110,7 +110,7 @@ impl World {
     pub async fn token(&self, tenant: Option<&str>, role: Role) -> String {
         let tenant = tenant.map(|tenant| Name::new(tenant).unwrap());
         let (record, text) = mint(tenant, role, "", START.wall, None).unwrap();
-        self.scheduler.put_token(record, Origin::house("test")).await.unwrap();
+        self.scheduler.put_token(record, Origin::server("test")).await.unwrap();
         text
     }
 
@@ -118,7 +118,7 @@ impl World {
     pub async fn revoke(&self, token: &str) {
         let id = token.split('_').nth(1).unwrap();
         let id = Name::new(id).unwrap();
-        self.scheduler.revoke_token(None, id, Origin::house("test")).await.unwrap();
+        self.scheduler.revoke_token(None, id, Origin::server("test")).await.unwrap();
     }
 
     /// An unauthenticated socket.

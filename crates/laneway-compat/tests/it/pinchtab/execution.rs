@@ -47,7 +47,7 @@ async fn the_instance_gets_the_caller_and_the_token() {
         token: Some(Secret::new("s3cret")),
         ..InstancePatch::default()
     };
-    world.live.put_instance(Name::fixed("desk"), patch, Origin::house("test")).await.unwrap();
+    world.live.put_instance(Name::fixed("desk"), patch, Origin::server("test")).await.unwrap();
     let task = json!({"agentId": " odd \u{e9}", "action": "type", "tabId": "t 1/x", "ref": "e5", "params": {"text": "hi"}});
     let id = world.submit(task).await;
     let call = instance.call().await;

@@ -15,7 +15,7 @@ fn limits(world: &World) -> LaneSettings {
 }
 
 async fn apply(world: &World, config: Config) {
-    reload(&world.live, &config, Origin::house("test")).await.unwrap();
+    reload(&world.live, &config, Origin::server("test")).await.unwrap();
 }
 
 #[tokio::test]
@@ -108,6 +108,6 @@ async fn pt_l6_a_loader_that_fails_changes_nothing_and_is_asked_again() {
 async fn limits_that_cannot_be_change_nothing() {
     let world = World::new("").await;
     let wrong = Config { max_queue_size: 5, max_inflight: u32::MAX, ..Config::default() };
-    reload(&world.live, &wrong, Origin::house("test")).await.unwrap_err();
+    reload(&world.live, &wrong, Origin::server("test")).await.unwrap_err();
     assert_eq!((limits(&world).queued_max, limits(&world).running_max), (1_000, 20));
 }

@@ -84,7 +84,7 @@ async fn b12_w16_a_key_gives_the_first_job_in_both_queues_and_rejects_another_bo
         let job = first["job_id"].as_str().unwrap();
         let tenant = None;
         let id = laneway_core::JobId::parse(job).unwrap();
-        world.scheduler.cancel(tenant, id, Origin::house("test")).await.unwrap();
+        world.scheduler.cancel(tenant, id, Origin::server("test")).await.unwrap();
     }
     world
         .configure(json!({"lanes": {"synthia": {"retention": "1h"}, "synthia_jobs": {"retention": "1h"}}}))
@@ -220,7 +220,7 @@ async fn defect_12_a_poll_whose_token_is_revoked_gets_no_job() {
         tokio::task::yield_now().await;
     }
     let revoke = token.split('_').nth(1).unwrap();
-    world.scheduler.revoke_token(None, Name::new(revoke).unwrap(), Origin::house("test")).await.unwrap();
+    world.scheduler.revoke_token(None, Name::new(revoke).unwrap(), Origin::server("test")).await.unwrap();
     let (status, reply) = tokio::time::timeout(PATIENCE, poll).await.unwrap().unwrap();
     assert_eq!(status, 401, "{reply}");
     let submitted = world.request("POST", &format!("{BASE}/queue/jobs/submit")).bearer_auth(&admin);

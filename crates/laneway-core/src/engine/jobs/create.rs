@@ -117,7 +117,7 @@ fn first_wake(now: Now, not_before: Option<Wall>, begins: Begins) -> Option<(Wak
 /// When a job may first start: its time has come, and its hours have begun.
 fn first_start(spec: &JobSpec, now: Wall) -> Option<Wall> {
     let at = spec.not_before.map_or(now, |at| at.max(now));
-    match &spec.needs.hours {
+    match &spec.capacity.hours {
         Some(hours) if !hours.holds(at) => Some(hours.next_begin(at)),
         _ => spec.not_before,
     }

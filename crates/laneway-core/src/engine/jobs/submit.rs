@@ -305,8 +305,8 @@ impl Engine {
             let message = format!("callback: has more than {CALLBACK_URL_LEN_MAX} bytes; use a shorter URL");
             return Err(reject(RejectionCode::Invalid, message));
         }
-        self.check_needs(&spec.needs)?;
-        if let Some(wants) = &spec.wants {
+        self.check_needs(&spec.capacity)?;
+        if let Some(wants) = &spec.placement {
             self.check_wants(wants)?;
         }
         if let Some(deadline) = spec.deadline {
@@ -360,7 +360,7 @@ impl Engine {
 
     /// When a job's deadline is near; `None` where that means nothing.
     pub(in crate::engine) fn near_at(&self, spec: &JobSpec) -> Option<Wall> {
-        let CapacityRequest { quiet, expected_duration, .. } = spec.needs;
+        let CapacityRequest { quiet, expected_duration, .. } = spec.capacity;
         if quiet.is_none() && expected_duration.is_none() {
             return None;
         }
@@ -397,8 +397,8 @@ impl Engine {
             let policy = kind.and_then(|kind| kind.retry.as_ref()).unwrap_or(&self.settings.retry);
             spec.retry = Some(policy.clone());
         }
-        if spec.needs.hours.is_none() && !self.settings.agents.is_empty() {
-            spec.needs.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
+        if spec.capacity.hours.is_none() && !self.settings.agents.is_empty() {
+            spec.capacity.hours = self.settings.agents.get(&spec.agent).and_then(|agent| agent.hours.clone());
         }
         if spec.keys.len() > 1 {
             spec.keys.sort();
@@ -415,8 +415,8 @@ impl Engine {
     pub(in crate::engine) fn insert_job(&mut self, row: &JobRow, belongs: Belongs) -> Ix<Job> {
         let spec = &row.spec;
         let near = row.status.near_deadline;
-        let demand = Engine::demand_of(&spec.needs, near, &self.queue.lanes[belongs.lane].settings);
-        let placement = PlacementRule::of(spec.wants.as_deref());
+        let demand = Engine::demand_of(&spec.capacity, near, &self.queue.lanes[belongs.lane].settings);
+        let placement = PlacementRule::of(spec.placement.as_deref());
         let class = self.hold_class(belongs, &spec.tenant, &spec.kind, placement, demand);
         let tenant = self.queue.classes[class].tenant;
         let node = self.hold_agent_queue(belongs.node, belongs.lane, tenant, &spec.agent);
@@ -424,10 +424,10 @@ impl Engine {
             Some(session) => (Some(self.hold_session(tenant, &session.key)), session.max_concurrent.max(1)),
             None => (None, 0),
         };
-        let keyset = self.hold_keyset(tenant, &spec.keys, spec.wants.as_deref());
+        let keyset = self.hold_keyset(tenant, &spec.keys, spec.placement.as_deref());
         let policy = self.jobs.policies.hold(spec.retry.as_ref().expect("defaults are filled in"));
         self.remember_callback(row);
-        let hours = spec.needs.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
+        let hours = spec.capacity.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
         let near_at = if near { MaybeWall::NONE } else { self.near_at(spec).into() };
         let job = self.jobs.insert(Job {
             id: row.id,
@@ -458,7 +458,7 @@ impl Engine {
             hours,
             bypassed: 0,
             near,
-            unique: spec.needs.unique,
+            unique: spec.capacity.unique,
             state: row.status.state,
             has_callback: spec.callback.is_some(),
             in_run: spec.member.is_some(),

@@ -27,7 +27,7 @@ impl Engine {
         word: LeaseMessage,
         effects: &mut Effects,
     ) -> Reply {
-        let LeaseMessage { lease, tenant, worker, pid, said } = word;
+        let LeaseMessage { lease, tenant, worker, pid, update: said } = word;
         let Some(&job) = self.capacity.leases.get(&lease) else { return Reply::NotFound };
         let owner = self.queue.tenants.key(self.tenant_of(job));
         if tenant.is_some_and(|tenant| tenant != *owner) {

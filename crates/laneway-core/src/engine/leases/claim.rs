@@ -257,7 +257,7 @@ impl Engine {
             || !spec.keys.is_empty()
             || spec.not_before.is_some()
             || spec.idempotency.is_some()
-            || spec.needs.hours.is_some();
+            || spec.capacity.hours.is_some();
         let belongs = self.locate(spec);
         let lane = &self.queue.lanes[belongs.lane];
         if waits || !lane.settings.pull.is_pull() {
@@ -268,7 +268,7 @@ impl Engine {
         if let Err(rejection) = self.admit(now, spec, belongs, None) {
             return Reply::Rejected(rejection);
         }
-        let demand = Engine::demand_of(&spec.needs, false, &lane.settings).expect("workers ask for it");
+        let demand = Engine::demand_of(&spec.capacity, false, &lane.settings).expect("workers ask for it");
         let full = self.is_full_for(spec, belongs);
         let room = self.room(now);
         let denied = self

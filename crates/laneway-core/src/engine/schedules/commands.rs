@@ -12,8 +12,8 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::reject;
 use crate::engine::schedules::firing::FIRINGS_MAX;
 use crate::schedule::{
-    CATCH_UP_MAX, CatchUp, JITTER_MAX, NOTE_BYTES_MAX, NotFired, PAYLOAD_BYTES_MAX, Plan, RECENT_FIRINGS_MAX,
-    RunMode, SCHEDULE_SELF, ScheduleLine,
+    CATCH_UP_MAX, CatchUp, FireMode, JITTER_MAX, NOTE_BYTES_MAX, NotFired, PAYLOAD_BYTES_MAX, Plan,
+    RECENT_FIRINGS_MAX, SCHEDULE_SELF, ScheduleLine,
 };
 use crate::{
     Change, Effects, EventKind, FiringLogEntry, Name, Now, Origin, Reply, Schedule, ScheduleId,
@@ -277,37 +277,37 @@ impl Engine {
         now: Now,
         tenant: Option<&Name>,
         id: ScheduleId,
-        mode: RunMode,
+        mode: FireMode,
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
         let Some(schedule) = self.schedule(tenant, id) else { return Reply::NotFound };
         let is_due = schedule.state.next_at.is_some_and(|at| at <= now.wall);
-        let not = |reason| Reply::ScheduleFiredByHand { ran: false, reason: Some(reason), job: None };
+        let not = |reason| Reply::ScheduleFiredByHand { fired: false, reason: Some(reason), job: None };
         if !self.schedules.entries[&id].runs.is_empty() {
             let queued = self.schedules.is_queued(id);
             return not(if queued { NotFired::AlreadyQueued } else { NotFired::AlreadyRunning });
         }
         match mode {
-            RunMode::Force => match self.make_run(now, id, now.wall, Some(origin), effects) {
+            FireMode::Force => match self.make_run(now, id, now.wall, Some(origin), effects) {
                 Ok(job) => {
                     self.schedule_moved(id, effects);
                     self.remove_if_over(now, id, effects);
-                    Reply::ScheduleFiredByHand { ran: true, reason: None, job: Some(job) }
+                    Reply::ScheduleFiredByHand { fired: true, reason: None, job: Some(job) }
                 }
                 Err(rejection) => Reply::Rejected(rejection),
             },
-            RunMode::Due if is_due && !self.server.draining => {
+            FireMode::Due if is_due && !self.server.draining => {
                 self.fire(now, id, FIRINGS_MAX, effects);
                 let runs = self.schedules.entries.get(&id).into_iter().flat_map(|entry| &entry.runs);
                 let newest = runs.max_by_key(|job| self.jobs[**job].seq);
                 let job = newest.map(|job| self.jobs[*job].id);
                 match job {
-                    Some(job) => Reply::ScheduleFiredByHand { ran: true, reason: None, job: Some(job) },
+                    Some(job) => Reply::ScheduleFiredByHand { fired: true, reason: None, job: Some(job) },
                     None => not(NotFired::NotDue),
                 }
             }
-            RunMode::Due => not(NotFired::NotDue),
+            FireMode::Due => not(NotFired::NotDue),
         }
     }
 

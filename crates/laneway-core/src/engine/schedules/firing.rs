@@ -10,7 +10,8 @@ use crate::engine::schedules::commands::Run;
 use crate::engine::state::Job;
 use crate::engine::{Engine, Restart};
 use crate::schedule::{
-    CatchUp, FiringLogEntry, Overlap, RunStatus, Schedule, ScheduleLine, ScheduleRef, ScheduleSpec, cut_text,
+    CatchUp, FiringLogEntry, FiringStatus, Overlap, Schedule, ScheduleLine, ScheduleRef, ScheduleSpec,
+    cut_text,
 };
 use crate::{
     Bytes, Change, Effects, EventKind, Failure, JobId, JobSpec, JobState, Name, Notice, Now, Origin, Reason,
@@ -211,20 +212,19 @@ impl Engine {
         }
         let name = template.name.clone();
         spec.schedule = Some(ScheduleRef { id, name, slot, by_hand: by_hand.is_some() });
-        let origin = by_hand.cloned().unwrap_or_else(|| Origin::house("schedule"));
+        let origin = by_hand.cloned().unwrap_or_else(|| Origin::server("schedule"));
         let payload = template.payload.clone();
         self.schedules.making = Some(id);
-        let submission =
-            Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: false };
+        let submission = Submission::new(spec, payload, origin);
         let submitted = self.submit(now, submission, effects);
         self.schedules.making = None;
         let submitted = submitted?;
         let entry = self.schedules.entries.get_mut(&id).expect("nothing is deleted while its job is made");
         let state = &mut entry.schedule.state;
-        state.runs += 1;
+        state.firings += 1;
         // A job that joined a batch of its session has ended already, and its end is what was written down last.
         if !submitted.state.is_terminal() {
-            state.last_status = Some(RunStatus::Queued);
+            state.last_status = Some(FiringStatus::Queued);
             state.last_error = None;
         }
         let schedule = entry.schedule.clone();
@@ -258,7 +258,7 @@ impl Engine {
         let Some(entry) = self.schedules.entries.get_mut(&id) else { return };
         let error = cut_text(why.as_bytes());
         if entry.runs.is_empty() {
-            entry.schedule.state.last_status = Some(RunStatus::Skipped);
+            entry.schedule.state.last_status = Some(FiringStatus::Skipped);
             entry.schedule.state.last_error = Some(error.clone());
         }
         let spec = &entry.schedule.spec;
@@ -270,7 +270,7 @@ impl Engine {
             agent: spec.job.agent.clone(),
             job: None,
             slot,
-            status: RunStatus::Skipped,
+            status: FiringStatus::Skipped,
             summary: None,
             error: Some(error),
             attempts: 0,
@@ -383,8 +383,8 @@ impl Engine {
         let spec = &entry.schedule.spec;
         self.schedules.unserved.remove(&(spec.tenant.clone(), spec.job.kind.clone()));
         let state = &mut entry.schedule.state;
-        if state.last_status == Some(RunStatus::Queued) {
-            state.last_status = Some(RunStatus::Running);
+        if state.last_status == Some(FiringStatus::Queued) {
+            state.last_status = Some(FiringStatus::Running);
             self.schedule_moved(id, effects);
         }
     }
@@ -403,7 +403,7 @@ impl Engine {
         let status = status_of(entry.state, reason);
         let (_, _, agent) = self.queue.agent_queues.key(entry.node);
         let error = match (status, error) {
-            (RunStatus::Ok, _) => None,
+            (FiringStatus::Ok, _) => None,
             (_, Some(failure)) => Some(cut_text(failure.message.as_bytes())),
             (_, None) => Some(words_of(reason).into()),
         };
@@ -416,7 +416,7 @@ impl Engine {
             job: Some(entry.id),
             slot: run.of.slot,
             status,
-            summary: result.filter(|_| status == RunStatus::Ok).map(|result| cut_text(result)),
+            summary: result.filter(|_| status == FiringStatus::Ok).map(|result| cut_text(result)),
             error,
             attempts: entry.attempts,
             duration_ms: run.began.map_or(0, |began| now.wall.since(began).0),
@@ -454,7 +454,7 @@ impl Engine {
             self.schedules.over.insert(id);
         }
         let state = &mut entry.schedule.state;
-        state.last_run_at = Some(now.wall);
+        state.last_ended_at = Some(now.wall);
         state.last_status = Some(status);
         state.last_error = error;
         self.schedule_moved(id, effects);
@@ -472,13 +472,13 @@ impl Engine {
     }
 }
 
-fn status_of(state: JobState, reason: Reason) -> RunStatus {
+fn status_of(state: JobState, reason: Reason) -> FiringStatus {
     match (state, reason) {
-        (JobState::Succeeded, _) => RunStatus::Ok,
-        (JobState::Canceled, _) => RunStatus::Canceled,
-        (_, Reason::TimedOut) => RunStatus::Timeout,
-        (_, Reason::Lost) => RunStatus::Interrupted,
-        _ => RunStatus::Error,
+        (JobState::Succeeded, _) => FiringStatus::Ok,
+        (JobState::Canceled, _) => FiringStatus::Canceled,
+        (_, Reason::TimedOut) => FiringStatus::Timeout,
+        (_, Reason::Lost) => FiringStatus::Interrupted,
+        _ => FiringStatus::Error,
     }
 }
 

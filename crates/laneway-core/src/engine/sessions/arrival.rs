@@ -69,7 +69,7 @@ impl BatchOutlook {
             && spec.keys.iter().all(|key| self.keys.contains(key))
             && self.keys.iter().all(|key| spec.keys.contains(key))
             // What it wants of a worker is its own.
-            && spec.wants.is_none()
+            && spec.placement.is_none()
             && self.bytes.saturating_add(len) <= SESSION_MERGE_BYTES_MAX
     }
 }
@@ -220,7 +220,7 @@ impl Engine {
             belongs = self.locate(&submission.spec);
         }
         let session = submission.spec.session.as_ref().expect("it comes for a session");
-        let (window, burst_max) = (session.window().unwrap_or_default(), session.burst_max());
+        let (window, burst_max) = (session.window().unwrap_or_default(), session.debounce_limit());
         let bytes = submission.payload.len() as u64;
         let begins = if leads { Begins::Collecting(window) } else { Begins::AtOnce };
         let submitted = self.create(now, submission, belongs, begins, effects);

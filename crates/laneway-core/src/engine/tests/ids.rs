@@ -1,4 +1,4 @@
-//! Ids: nobody guesses them from others, no two boots share them, and a seed gives the same ones again.
+//! Ids: they cannot be guessed from one another, no two boots share them, and a seed repeats them.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn continued(number: u64) -> u64 {
 }
 
 #[test]
-fn an_id_does_not_tell_the_next() {
+fn an_id_does_not_reveal_the_next() {
     let mut rng = Rng::new(Seed::from(7));
     let first = rng.jitter();
     assert_eq!(continued(first), rng.jitter(), "jitter is no secret: this is how it would be guessed");

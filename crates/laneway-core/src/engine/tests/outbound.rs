@@ -1,19 +1,17 @@
-//! Messages that are to go out, and schedules that name themselves: by direct calls, because the store and the surfaces use
-//! them so.
+//! Outbound messages, and schedules whose session names their own id. These tests call the engine directly, as the
+//! runtime does.
 
-use crate::command::PUBLISHED_BYTES_MAX;
-use crate::command::{AdminCommand, ScheduleCommand};
+use super::scenario::{START, Scenario, submission};
+use crate::command::{AdminCommand, PUBLISHED_BYTES_MAX, ScheduleCommand};
 use crate::engine::Engine;
-use crate::schedule::{CatchUp, Overlap, SCHEDULE_SELF};
+use crate::schedule::SCHEDULE_SELF;
 use crate::{
-    Command, Effects, EventKind, JobSpec, Mono, Name, Now, Origin, RejectionCode, Reply, SchedulePatch,
-    ScheduleSpec, Session, Settings, Span, Timing, Wall,
+    Command, Effects, EventKind, Name, RejectionCode, Reply, SchedulePatch, ScheduleSpec, Settings, Span,
+    Timing,
 };
 
-const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
-
 #[test]
-fn a_message_is_one_event_of_its_tenant_and_no_call_of_anybody() {
+fn a_message_is_one_event_of_its_tenant_without_an_actor() {
     let mut engine = Engine::new(Settings::default(), 7, START);
     let mut effects = Effects::default();
     let publish = |len: usize| {
@@ -30,42 +28,8 @@ fn a_message_is_one_event_of_its_tenant_and_no_call_of_anybody() {
 }
 
 fn schedule(session: &str) -> ScheduleSpec {
-    let job = JobSpec {
-        tenant: Name::fixed("acme"),
-        kind: Name::fixed("k"),
-        agent: Name::fixed("A"),
-        lane: Name::fixed("main"),
-        session: Some(Session::new(Name::new(session).unwrap())),
-        keys: Vec::new(),
-        priority: 0,
-        not_before: None,
-        deadline: None,
-        queue_timeout: None,
-        timeout: None,
-        retry: None,
-        idempotency: None,
-        retry_of: None,
-        tags: Vec::new(),
-        callback: None,
-        needs: Default::default(),
-        wants: None,
-        schedule: None,
-        member: None,
-    };
-    ScheduleSpec {
-        tenant: Name::fixed("acme"),
-        name: Name::fixed("s"),
-        timing: Timing::Every { every: Span::hours(1), anchor: None },
-        job,
-        payload: Vec::new().into(),
-        enabled: true,
-        delete_after_run: None,
-        catch_up: CatchUp::Skip,
-        overlap: Overlap::Skip,
-        jitter: Span(0),
-        note: Vec::new().into(),
-        owner: None,
-    }
+    let job = submission(&format!("tenant=acme session={session}")).spec;
+    ScheduleSpec::new(Name::fixed("s"), Timing::Every { every: Span::hours(1), anchor: None }, job)
 }
 
 #[test]
@@ -73,7 +37,7 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
     let mut engine = Engine::new(Settings::default(), 7, START);
     let mut put = |session: &str| {
         let command =
-            Command::Schedule(ScheduleCommand::Put(Box::new(schedule(session)), Origin::house("test")));
+            Command::Schedule(ScheduleCommand::Put(Box::new(schedule(session)), Scenario::origin()));
         engine.apply(START, command, &mut Effects::default())
     };
     let long = format!("{}{SCHEDULE_SELF}", "x".repeat(100));
@@ -90,7 +54,7 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
         tenant: None,
         id: made.id,
         patch,
-        origin: Origin::house("test"),
+        origin: Scenario::origin(),
     });
     let Reply::Schedule(made) = engine.apply(START, update, &mut Effects::default()) else {
         panic!("changed")
@@ -102,7 +66,7 @@ fn a_schedule_puts_its_own_id_into_the_key_of_its_session() {
 fn a_patch_that_was_made_from_another_schedule_changes_nothing() {
     let mut engine = Engine::new(Settings::default(), 7, START);
     let mut effects = Effects::default();
-    let origin = || Origin::house("test");
+    let origin = Scenario::origin;
     let put = Command::Schedule(ScheduleCommand::Put(Box::new(schedule("chat")), origin()));
     let Reply::Schedule(made) = engine.apply(START, put, &mut effects) else { panic!("it is made") };
     let update = |made_from: &ScheduleSpec, name: &'static str| {

@@ -1,13 +1,11 @@
-//! Restarts: what was stored is all there is.
+//! Restarts: the engine knows what was stored, and nothing else.
 
-use super::check;
+use super::scenario::check;
 use expect_test::expect;
 
 #[test]
-fn attached_runs_are_lost_and_run_again() {
-    check(
-        "submit a1 | submit a2 after=60s\ncrash\nfinish a1 ok\nwait 60s",
-        expect![[r#"
+fn attached_attempts_are_lost_and_tried_again() {
+    check(expect![[r#"
         submit a1 | submit a2 after=60s
             a1 started #1
         crash
@@ -18,87 +16,61 @@ fn attached_runs_are_lost_and_run_again() {
         wait 60s
             a2 queued #0 (due)
             a2 started #1
-    "#]],
-    );
+    "#]]);
 }
 
 #[test]
-fn a_rebuild_in_the_same_process_keeps_attached_runs() {
-    check(
-        "submit a1\nrebuild\nfinish a1 ok",
-        expect![[r#"
+fn a_rebuild_in_the_same_process_keeps_attached_attempts() {
+    check(expect![[r#"
         submit a1
             a1 started #1
         rebuild
         finish a1 ok
             a1 succeeded #1 (done)
-    "#]],
-    );
+    "#]]);
 }
 
 #[test]
 fn leases_start_anew_and_their_workers_may_finish() {
-    check(
-        "
-        executor w1 leased kinds=far slots=1
+    check(expect![[r#"
+        given executor w1 leased kinds=far slots=1
         submit a1 kind=far | start a1 | submit a2 kind=far
+            a1 assigned #1
+            a1 started #1
         wait 29s
         crash
         wait 29s
         finish a1 ok
-        ",
-        expect![[r#"
-            executor w1 leased kinds=far slots=1
-            submit a1 kind=far | start a1 | submit a2 kind=far
-                a1 assigned #1
-                a1 started #1
-            wait 29s
-            crash
-            wait 29s
-            finish a1 ok
-                a1 succeeded #1 (done)
-                a2 assigned #1
-        "#]],
-    );
+            a1 succeeded #1 (done)
+            a2 assigned #1
+    "#]]);
 }
 
 #[test]
-fn runs_hold_their_session_after_a_crash_canceled_or_not() {
-    check(
-        "
-        executor w1 leased kinds=far slots=9
+fn attempts_hold_their_session_after_a_crash_canceled_or_not() {
+    check(expect![[r#"
+        given executor w1 leased kinds=far slots=9
         submit s1 kind=far session=chat | start s1 | submit s2 kind=far session=chat
+            s1 assigned #1
+            s1 started #1
         submit r1 kind=far session=talk | start r1 | submit r2 kind=far session=talk
+            r1 assigned #1
+            r1 started #1
         cancel s1
+            was running
+            s1 canceled #1 (requested)
+            stop s1
         crash
         finish s1 ok
-        ",
-        expect![[r#"
-            executor w1 leased kinds=far slots=9
-            submit s1 kind=far session=chat | start s1 | submit s2 kind=far session=chat
-                s1 assigned #1
-                s1 started #1
-            submit r1 kind=far session=talk | start r1 | submit r2 kind=far session=talk
-                r1 assigned #1
-                r1 started #1
-            cancel s1
-                was running
-                s1 canceled #1 (requested)
-                stop s1
-            crash
-            finish s1 ok
-                stale
-                s1 released #1
-                s2 assigned #1
-        "#]],
-    );
+            stale
+            s1 released #1
+            s2 assigned #1
+    "#]]);
 }
 
 #[test]
 fn a_backoff_goes_on_where_it_was() {
-    check(
-        "submit a1\nfinish a1 fail\nwait 500ms\ncrash\nwait 499ms\nwait 1ms",
-        expect![[r#"
+    check(expect![[r#"
         submit a1
             a1 started #1
         finish a1 fail
@@ -109,15 +81,12 @@ fn a_backoff_goes_on_where_it_was() {
         wait 1ms
             a1 queued #1 (due)
             a1 started #2
-    "#]],
-    );
+    "#]]);
 }
 
 #[test]
 fn a_session_is_held_by_its_retry_also_after_a_crash() {
-    check(
-        "submit s1 session=chat | submit s2 session=chat\nfinish s1 fail\ncrash\nwait 1s\nfinish s1 ok",
-        expect![[r#"
+    check(expect![[r#"
         submit s1 session=chat | submit s2 session=chat
             s1 started #1
         finish s1 fail
@@ -129,17 +98,13 @@ fn a_session_is_held_by_its_retry_also_after_a_crash() {
         finish s1 ok
             s1 succeeded #2 (done)
             s2 started #1
-    "#]],
-    );
+    "#]]);
 }
 
 #[test]
-fn what_was_waited_counts_after_a_crash() {
-    check(
-        "lane main running=1\nsubmit a0 | submit a1 queue=10s\nwait 6s\ncrash\nwait 4s",
-        expect![[r#"
-        lane main running=1
-            config.changed
+fn the_time_waited_counts_after_a_crash() {
+    check(expect![[r#"
+        given lane main running=1
         submit a0 | submit a1 queue=10s
             a0 started #1
         wait 6s
@@ -148,6 +113,5 @@ fn what_was_waited_counts_after_a_crash() {
             a0 started #2
         wait 4s
             a1 failed #0 (queue_timeout)
-    "#]],
-    );
+    "#]]);
 }

@@ -3,9 +3,9 @@
 use crate::command::AdminCommand;
 use crate::engine::{Engine, Recovery, Restart, StoreCounters};
 use crate::token::{TOKENS_MAX, TOKENS_PER_TENANT_MAX};
-use crate::{Change, Command, Effects, Name, Now, Origin, Reply, Role, Settings, Span, TokenRecord, Wall};
+use crate::{Change, Command, Effects, Name, Now, Reply, Role, Settings, Span, TokenRecord, Wall};
 
-use super::story::START;
+use super::scenario::{START, Scenario};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -50,12 +50,12 @@ impl Tokens {
 
     fn put(&mut self, now: Now, token: TokenRecord) -> bool {
         let (reply, _) =
-            self.apply(now, Command::Admin(AdminCommand::PutToken(Box::new(token), Origin::house("test"))));
+            self.apply(now, Command::Admin(AdminCommand::PutToken(Box::new(token), Scenario::origin())));
         reply == Reply::Done
     }
 
     fn rotate(&mut self, now: Now, old: &str, ends_at: Wall, token: TokenRecord) -> Reply {
-        let (old, token, origin) = (name(old), Box::new(token), Origin::house("test"));
+        let (old, token, origin) = (name(old), Box::new(token), Scenario::origin());
         self.apply(now, Command::Admin(AdminCommand::RotateToken { old, ends_at, token, origin })).0
     }
 
@@ -84,12 +84,12 @@ fn defect_08_no_tenant_keeps_others_from_making_tokens() {
 }
 
 #[test]
-fn defect_08_ended_tokens_of_others_make_room_where_all_are_taken() {
+fn defect_08_ended_tokens_of_others_are_forgotten_where_all_are_taken() {
     let mut tokens = Tokens::new();
     for tenant in 0..TOKENS_MAX / TOKENS_PER_TENANT_MAX {
         let tenant = format!("t{tenant}");
         for number in 0..TOKENS_PER_TENANT_MAX {
-            // The first tenant's end, the last ones first; all others last.
+            // The tokens of the first tenant end first, in reverse order; all others end later.
             let ends = START.wall + Span::secs(1 + (TOKENS_PER_TENANT_MAX - number) as u64);
             let expires_at = (tenant == "t0").then_some(ends);
             let record = token(&format!("{tenant}-{number}"), Some(&tenant));
@@ -99,14 +99,14 @@ fn defect_08_ended_tokens_of_others_make_room_where_all_are_taken() {
     assert!(!tokens.put(START, token("late", Some("late"))), "none has ended yet");
     let all_ended = later(Span::hours(1));
     assert!(tokens.put(all_ended, token("late", Some("late"))));
-    assert!(!tokens.has("t0-999") && tokens.has("t0-998"), "the one that ended first made room");
+    assert!(!tokens.has("t0-999") && tokens.has("t0-998"), "the one that ended first was forgotten");
     assert!(tokens.put(all_ended, token("later", Some("later"))));
     assert_eq!(tokens.0.tokens().count(), TOKENS_MAX);
     tokens.0.check_invariants().unwrap();
 }
 
 #[test]
-fn defect_08_ended_tokens_make_room_and_are_forgotten() {
+fn defect_08_ended_tokens_leave_their_share_and_are_forgotten() {
     let mut tokens = Tokens::new();
     for number in 0..TOKENS_PER_TENANT_MAX {
         let brief = TokenRecord {
@@ -116,7 +116,7 @@ fn defect_08_ended_tokens_make_room_and_are_forgotten() {
         assert!(tokens.put(START, brief));
     }
     assert!(!tokens.put(START, token("lasting", Some("t"))));
-    // Two have ended; the one that ended first makes room.
+    // Two have ended; the one that ended first is forgotten.
     assert!(tokens.put(later(Span::secs(2)), token("lasting", Some("t"))));
     assert!(!tokens.has("b0") && tokens.has("b1") && tokens.has("lasting"));
     // The others are forgotten a day after their end, not before.

@@ -31,7 +31,7 @@ impl Engine {
         word: WorkerMessage,
         effects: &mut Effects,
     ) -> Reply {
-        let WorkerMessage { connection, said } = word;
+        let WorkerMessage { connection, report: said } = word;
         let known = self.workers.pool.connections.get(&connection).copied();
         let Some(worker) = known else { return Reply::Stale };
         match said {

@@ -291,7 +291,7 @@ impl Engine {
         let Some(tenant) = belongs.tenant else { return false };
         let Some(groups) = self.workers.pool.groups_of.get(&tenant) else { return false };
         let (lane, placement) =
-            (&self.queue.lanes[belongs.lane].name, PlacementRule::of(spec.wants.as_deref()));
+            (&self.queue.lanes[belongs.lane].name, PlacementRule::of(spec.placement.as_deref()));
         let lacks = |group: Ix<Group>| {
             self.workers.pool.groups[group].skills.lacks(lane, &spec.kind, placement.as_ref())
         };

@@ -221,5 +221,5 @@ fn plain_name(field: &str, text: &str) -> anyhow::Result<Name> {
 
 /// The origin of commands on a data directory.
 fn origin() -> Origin {
-    Origin::house("cli")
+    Origin::server("cli")
 }

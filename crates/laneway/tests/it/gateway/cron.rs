@@ -1,6 +1,6 @@
 //! Cron jobs of an embedded gateway: created, listed, changed, disabled, fired and read.
 
-use laneway::gateway::{CronPatch, CronTurn, Gateway, GatewayError, RunStatus, Timing};
+use laneway::gateway::{CronPatch, CronTurn, FiringStatus, Gateway, GatewayError, Timing};
 use laneway_core::Span;
 
 use super::stage::{CHAT, Stage, failed};
@@ -45,12 +45,15 @@ async fn defect_17_cron_jobs_are_listed_changed_and_switched() {
     assert!(gateway.run_cron(id).await.unwrap());
     let began = stage.next().await;
     assert_eq!((began.run.text().as_str(), began.run.agent()), ("what is old?", "reader"));
-    assert_eq!(gateway.cron(id).await.unwrap().unwrap().last_status, Some(RunStatus::Running));
+    assert_eq!(gateway.cron(id).await.unwrap().unwrap().last_status, Some(FiringStatus::Running));
     let job = began.run.id();
     began.answer("nothing");
     gateway.laneway().scheduler().wait(job).await.unwrap();
     let runs = gateway.cron_runs(Some(id), 10).await.unwrap();
-    assert_eq!((runs.len(), runs[0].status, runs[0].summary.as_deref()), (1, RunStatus::Ok, Some("nothing")));
+    assert_eq!(
+        (runs.len(), runs[0].status, runs[0].summary.as_deref()),
+        (1, FiringStatus::Ok, Some("nothing"))
+    );
     assert_eq!(gateway.cron_runs(None, 10).await.unwrap().len(), 1);
 
     gateway.remove_cron(id).await.unwrap();
@@ -63,7 +66,7 @@ async fn defect_17_a_cron_job_without_a_handler_is_queued() {
     let gateway = Gateway::builder(laneway::embedded().in_memory()).start().await.unwrap();
     let id = gateway.add_cron("digest", every(60), turn("anybody?")).await.unwrap();
     assert!(gateway.run_cron(id).await.unwrap());
-    assert_eq!(gateway.cron(id).await.unwrap().unwrap().last_status, Some(RunStatus::Queued));
+    assert_eq!(gateway.cron(id).await.unwrap().unwrap().last_status, Some(FiringStatus::Queued));
     assert!(!gateway.run_cron(id).await.unwrap(), "one firing waits already");
 }
 
