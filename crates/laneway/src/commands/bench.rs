@@ -80,10 +80,12 @@ fn show(output: &Output, measurements: &[Measurement], quick: bool) -> anyhow::R
         return output.document(&document);
     }
     let mut table = Table::new()
-        .left("BENCHMARK")
+        .flexible("BENCHMARK")
         .right("OURS")
         .left("SPREAD")
+        .spare(1)
         .right("RAW")
+        .spare(2)
         .right("RATIO")
         .left("GOAL")
         .left("MET");
