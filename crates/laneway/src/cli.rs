@@ -2,11 +2,10 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::bench::BenchArgs;
 use crate::client::ServerArgs;
 use crate::commands::{
-    artifacts, backup, capacity, completions, config, deliveries, demo, drain, events, instances, jobs,
-    lanes, leases, runs, schedules, serve, sessions, stats, store, submit, token, worker, workers,
+    artifacts, backup, bench, capacity, completions, config, deliveries, demo, drain, events, instances,
+    jobs, lanes, leases, runs, schedules, serve, sessions, stats, store, submit, token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;
@@ -54,6 +53,18 @@ Examples:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    #[command(flatten)]
+    Async(AsyncCommand),
+    /// Run benchmarks on this machine, each beside its raw limit
+    // It starts its own runtimes: the measured code must not share one.
+    Bench(bench::BenchArgs),
+    /// Write completions for a shell
+    Completions(completions::CompletionsArgs),
+}
+
+/// The subcommands that run in the runtime of the program.
+#[derive(Debug, Subcommand)]
+pub enum AsyncCommand {
     /// Start a server
     Serve(serve::ServeArgs),
     /// Submit a job
@@ -98,10 +109,6 @@ pub enum Command {
     Workers(workers::WorkersArgs),
     /// Run a worker whose handlers are programs
     Worker(Box<worker::WorkerArgs>),
-    /// Run benchmarks on this machine, each beside its raw limit
-    Bench(BenchArgs),
     /// Watch a server run a stream of sample jobs
     Demo(demo::DemoArgs),
-    /// Write completions for a shell
-    Completions(completions::CompletionsArgs),
 }

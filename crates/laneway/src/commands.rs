@@ -2,6 +2,7 @@
 
 pub mod artifacts;
 pub mod backup;
+pub mod bench;
 pub mod capacity;
 pub mod completions;
 pub mod config;

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Write};
 
 use laneway_runtime::config::{ConfigErrorKind, ConfigErrors, KeyPath, LogConfig, LogFormat};
 use tracing::{Level, Metadata};
-use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::filter::{FilterFn, LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry};
+use tracing_subscriber::{Layer, Registry};
 
 use crate::output::{Escapes, harmless};
 use crate::settings::wrong_config;
@@ -39,7 +39,7 @@ pub fn start(config: &LogConfig, color: bool) -> anyhow::Result<()> {
 
 /// Installs the subscriber. A second start (a server inside a program that logs already) is not an error: the
 /// first one stays.
-fn init(filter: EnvFilter, layer: Box<dyn Layer<Registry> + Send + Sync>) {
+fn init(filter: Targets, layer: Box<dyn Layer<Registry> + Send + Sync>) {
     let layer = layer.with_filter(FilterFn::new(may_be_written)).with_filter(filter);
     let _ = tracing_subscriber::registry().with(layer).try_init();
 }
@@ -117,8 +117,14 @@ pub fn check(config: &LogConfig) -> anyhow::Result<()> {
     parse_filter(&config.filter).map(drop)
 }
 
-fn parse_filter(filter: &str) -> anyhow::Result<EnvFilter> {
-    EnvFilter::try_new(filter).map_err(|error| {
+/// A filter without any level lets errors through.
+fn parse_filter(filter: &str) -> anyhow::Result<Targets> {
+    let directives: Vec<&str> =
+        filter.split(',').map(str::trim).filter(|directive| !directive.is_empty()).collect();
+    if directives.is_empty() {
+        return Ok(Targets::new().with_default(LevelFilter::ERROR));
+    }
+    directives.join(",").parse().map_err(|error| {
         let key = KeyPath::of(&["log", "filter"]);
         let message =
             format!("is {filter:?} ({error}); use a level, or levels by module: \"info,laneway_api=debug\"");

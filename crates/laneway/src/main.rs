@@ -1,6 +1,5 @@
 //! The `laneway` program: parses the command line and the environment, runs one command, and exits with its code.
 
-mod bench;
 mod cli;
 mod client;
 mod commands;
@@ -22,8 +21,8 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::cli::{Cli, Command};
-use crate::client::Client;
+use crate::cli::{AsyncCommand, Cli, Command};
+use crate::client::{Client, ServerArgs};
 use crate::exit::Exit;
 use crate::output::{Output, Paint};
 use crate::settings::Environment;
@@ -63,57 +62,62 @@ fn environment() -> Environment {
 }
 
 fn run(cli: Cli, output: &Output, environment: &Environment) -> anyhow::Result<()> {
-    match &cli.command {
+    let Cli { server, command, .. } = cli;
+    match command {
+        Command::Async(command) => in_runtime(run_async(command, &server, output, environment)),
+        Command::Bench(args) => commands::bench::run(output, &args),
         Command::Completions(args) => {
-            commands::completions::run(output, args);
-            return Ok(());
+            commands::completions::run(output, &args);
+            Ok(())
         }
-        // It starts its own runtimes: the measured code must not share one.
-        Command::Bench(_) => {
-            let Command::Bench(args) = cli.command else { unreachable!("just matched") };
-            return bench::run(args, output);
-        }
-        _ => {}
     }
+}
+
+/// Runs a command in a new runtime.
+fn in_runtime(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     // The loop has its own thread; one worker thread less avoids contention with it.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores.saturating_sub(1).max(1))
         .enable_all()
         .build()?;
-    let done = runtime.block_on(run_async(cli, output, environment));
+    let done = runtime.block_on(command);
     // A handler that blocks its thread must not keep the program from ending.
     runtime.shutdown_background();
     done
 }
 
-async fn run_async(cli: Cli, output: &Output, environment: &Environment) -> anyhow::Result<()> {
-    let client = Client::new(&cli.server)?;
-    match cli.command {
-        Command::Serve(args) => commands::serve::run(output, environment, &args).await,
-        Command::Submit(args) => commands::submit::run(output, &client, &args).await,
-        Command::Jobs(args) => commands::jobs::run(output, &client, &args).await,
-        Command::Artifacts(args) => commands::artifacts::run(output, &client, &args).await,
-        Command::Deliveries(args) => commands::deliveries::run(output, &client, &args).await,
-        Command::Lanes(args) => commands::lanes::run(output, &client, &args).await,
-        Command::Instances(args) => commands::instances::run(output, &client, &args).await,
-        Command::Workers(args) => commands::workers::run(output, &client, &args).await,
-        Command::Leases(args) => commands::leases::run(output, &client, &args).await,
-        Command::Capacity(args) => commands::capacity::run(output, &client, &args).await,
-        Command::Runs(args) => commands::runs::run(output, &client, &args).await,
-        Command::Sessions(args) => commands::sessions::run(output, &client, &args).await,
-        Command::Schedules(args) => commands::schedules::run(output, &client, &args).await,
-        Command::Drain(args) => commands::drain::run(output, &client, &args).await,
-        Command::Stats(args) => commands::stats::run(output, &client, &args).await,
-        Command::Events(args) => commands::events::run(output, &client, &args).await,
-        Command::Backup(args) => commands::backup::back_up(output, environment, args).await,
-        Command::Restore(args) => commands::backup::restore(output, environment, args).await,
-        Command::Store(args) => commands::store::run(output, environment, args).await,
-        Command::Config(args) => commands::config::run(output, &client, environment, &args).await,
-        Command::Token(args) => commands::token::run(output, &client, environment, &args).await,
-        Command::Worker(args) => commands::worker::run(output, &cli.server, &args).await,
-        Command::Demo(args) => commands::demo::run(output, &client, &cli.server, &args).await,
-        Command::Bench(_) | Command::Completions(_) => unreachable!("these need no runtime"),
+async fn run_async(
+    command: AsyncCommand,
+    server: &ServerArgs,
+    output: &Output,
+    environment: &Environment,
+) -> anyhow::Result<()> {
+    let client = Client::new(server)?;
+    match command {
+        AsyncCommand::Serve(args) => commands::serve::run(output, environment, &args).await,
+        AsyncCommand::Submit(args) => commands::submit::run(output, &client, &args).await,
+        AsyncCommand::Jobs(args) => commands::jobs::run(output, &client, &args).await,
+        AsyncCommand::Artifacts(args) => commands::artifacts::run(output, &client, &args).await,
+        AsyncCommand::Deliveries(args) => commands::deliveries::run(output, &client, &args).await,
+        AsyncCommand::Lanes(args) => commands::lanes::run(output, &client, &args).await,
+        AsyncCommand::Instances(args) => commands::instances::run(output, &client, &args).await,
+        AsyncCommand::Workers(args) => commands::workers::run(output, &client, &args).await,
+        AsyncCommand::Leases(args) => commands::leases::run(output, &client, &args).await,
+        AsyncCommand::Capacity(args) => commands::capacity::run(output, &client, &args).await,
+        AsyncCommand::Runs(args) => commands::runs::run(output, &client, &args).await,
+        AsyncCommand::Sessions(args) => commands::sessions::run(output, &client, &args).await,
+        AsyncCommand::Schedules(args) => commands::schedules::run(output, &client, &args).await,
+        AsyncCommand::Drain(args) => commands::drain::run(output, &client, &args).await,
+        AsyncCommand::Stats(args) => commands::stats::run(output, &client, &args).await,
+        AsyncCommand::Events(args) => commands::events::run(output, &client, &args).await,
+        AsyncCommand::Backup(args) => commands::backup::back_up(output, environment, args).await,
+        AsyncCommand::Restore(args) => commands::backup::restore(output, environment, args).await,
+        AsyncCommand::Store(args) => commands::store::run(output, environment, args).await,
+        AsyncCommand::Config(args) => commands::config::run(output, &client, environment, &args).await,
+        AsyncCommand::Token(args) => commands::token::run(output, &client, environment, &args).await,
+        AsyncCommand::Worker(args) => commands::worker::run(output, server, &args).await,
+        AsyncCommand::Demo(args) => commands::demo::run(output, &client, server, &args).await,
     }
 }
 

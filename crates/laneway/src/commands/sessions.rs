@@ -198,7 +198,7 @@ fn table(sessions: &[Session]) -> Table {
         .right("STOPPING")
         .spare(3)
         .right("WAITING")
-        .right("BURST")
+        .right("BATCH")
         .spare(2)
         .right("AT ONCE")
         .spare(1)

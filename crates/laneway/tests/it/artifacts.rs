@@ -1,4 +1,4 @@
-//! Artifacts as their users meet them: a program makes files, a server passes them on, a command fetches them.
+//! Artifacts from end to end: a program writes files, the server passes them on, a command downloads them.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Worker {
         worker
     }
 
-    /// Lets it end by itself.
+    /// Waits until it ends by itself.
     fn end(mut self) {
         let pid = self.0.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -60,7 +60,7 @@ fn below(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Runs a job to its end and gives what it made.
+/// Runs a job to its end, and returns its artifacts.
 fn make(server: &Server, kind: &str) -> (Value, Vec<Value>) {
     let output = server.run(&["--json", "submit", kind, "--wait"]);
     let job: Value =
@@ -106,7 +106,7 @@ fn files_that_a_program_leaves_are_fetched_through_the_server() {
     ]));
     assert!(page.contains("a.bin") && page.contains("3000000"), "{page}");
 
-    // A program that fails leaves nothing; nor does one that leaves what is no file.
+    // A failed program leaves no artifacts. A folder or a link is not an artifact.
     let before = below(made.path()).len();
     for (kind, code) in [("bad", "exit_65"), ("odd", "bad_artifact")] {
         let (job, artifacts) = make(&server, kind);
@@ -114,7 +114,7 @@ fn files_that_a_program_leaves_are_fetched_through_the_server() {
     }
     assert_eq!(below(made.path()).len(), before);
 
-    // What is there no more is not taken for an empty file.
+    // A missing artifact is an error, not an empty file.
     let nothing = data.path().join("nothing.bin");
     worker.end();
     let output = server.run(&["artifacts", "get", id(0), "-o", nothing.to_str().unwrap()]);

@@ -1,8 +1,8 @@
-//! One bit of a stored file is flipped, again and again: is it noticed, is it harmless, or is it served?
+//! Flips one bit of a stored file, again and again. Is the damage found, is it harmless, or is it served?
 //!
 //! `LANEWAY_BIT_FLIPS` sets how many of each file (20 by default), `LANEWAY_FLIP_SEED` replays them. A flip in the log
-//! must never lose a commit in silence, and a row with a checksum is never read as something else. What other flips in the
-//! database do is counted and printed.
+//! must never lose a commit silently, and a row with a checksum is never read with other content. The effects of other
+//! flips in the database are counted and printed.
 
 use std::path::Path;
 
@@ -18,24 +18,24 @@ const DB: &str = "laneway.db";
 const WAL: &str = "laneway.db-wal";
 const MARK: &str = "laneway.db-mark";
 
-/// What became of the flips in one file.
+/// The effects of the flips in one file.
 #[derive(Debug, Default)]
 struct Tally {
     /// Opening and loading the store failed: a server would not start, even without its check.
     at_start: u32,
     /// A read failed.
     by_read: u32,
-    /// Everything reads as before; only `laneway store check` finds something, and so does a start that checks all of it.
+    /// All reads return what was written; `laneway store check` finds the damage, and so does a start with a full check.
     only_by_check: u32,
-    /// Everything reads as before, and a check finds nothing.
+    /// All reads return what was written, and a check finds no damage.
     harmless: u32,
-    /// Something else was read without an error; `laneway store check` finds it.
+    /// A read returned wrong content without an error; `laneway store check` finds the damage.
     served_but_found: u32,
-    /// Something else was read without an error, and nothing finds it.
+    /// A read returned wrong content without an error, and no check finds the damage.
     served: u32,
 }
 
-/// Everything that a client could get.
+/// Everything that a client can read.
 #[derive(PartialEq)]
 struct Reading {
     jobs: Vec<Job>,
@@ -45,9 +45,9 @@ struct Reading {
 /// One job as it is read.
 #[derive(PartialEq)]
 struct Job {
-    /// What has a checksum: the job as it was submitted, its end with its result, its payload.
+    /// The parts with a checksum: the submitted job, its end with its result, its payload.
     sure: [Option<String>; 3],
-    /// What has none.
+    /// The parts without a checksum.
     rest: String,
 }
 
@@ -72,8 +72,8 @@ impl Job {
         Job { sure: [submitted, end, payload.map(|bytes| format!("{bytes:?}"))], rest: format!("{rest:?}") }
     }
 
-    /// Is nothing here that has a checksum and is not what was written? What is not found is another matter: the damage is
-    /// then in an index.
+    /// True when every part with a checksum is what was written. A part that is not found does not count: the damage is then
+    /// in an index.
     fn is_sure(&self, written: &Job) -> bool {
         self.sure.iter().zip(&written.sure).all(|(read, written)| read.is_none() || read == written)
     }
@@ -116,7 +116,7 @@ fn filled(dir: &Path, politely: bool) -> Vec<JobId> {
     for number in 0..40 {
         let kind = if number % 2 == 0 { "echo" } else { "later" };
         let payload = format!(r#"{{"number": {number}, "text": "{}"}}"#, "abc ".repeat(40));
-        let mut args = vec![kind, "--payload", &payload, "--agent", "somebody"];
+        let mut args = vec![kind, "--payload", &payload, "--agent", "writer"];
         if kind == "echo" && number % 10 == 0 {
             args.push("--wait");
         }
@@ -140,7 +140,7 @@ fn flip(from: &Path, name: &str, random: &mut Random) -> (TempDir, u64) {
     }
     let path = copy.path().join(name);
     let mut bytes = std::fs::read(&path).unwrap();
-    // Most of a small database is empty; where nothing is, nothing can be wrong.
+    // Most of a small database is empty space, which cannot be damaged.
     let mut at = random.next() % bytes.len() as u64;
     while bytes[at as usize] == 0 {
         at = random.next() % bytes.len() as u64;
@@ -163,7 +163,7 @@ fn campaign(name: &str, politely: bool, flips: u64, random: &mut Random) -> Tall
     let mut tally = Tally::default();
     for _ in 0..flips {
         let (copy, at) = flip(&dir, name, random);
-        // First: it changes nothing.
+        // The check comes first: it writes nothing.
         let found = check_dir(copy.path(), CheckBounds::default(), &mut |_| ());
         let found = !found.is_ok_and(|report| report.damage.is_empty());
         let store = match open(copy.path()) {
@@ -215,7 +215,7 @@ fn defect_03_flipped_bits_are_noticed() {
     assert_eq!(silent, 0, "LANEWAY_FLIP_SEED={seed}: a flip in the log lost a commit in silence");
     let database = campaign(DB, true, flips, &mut random);
     println!("{DB}: {database:?}");
-    // What has no checksum, or stands in an index: of 400 flips, none was served unfound and 5 were served but found.
+    // Columns without a checksum, and indexes: of 400 flips, 5 were served and found, and none was served unfound.
     assert!(u64::from(database.served) <= 1 + flips / 200, "LANEWAY_FLIP_SEED={seed}: {database:?}");
     assert!(u64::from(database.served_but_found) <= 2 + flips / 40, "LANEWAY_FLIP_SEED={seed}: {database:?}");
 }
@@ -229,7 +229,7 @@ async fn defect_03_a_damaged_job_is_named_to_its_reader() {
     let conn = rusqlite::Connection::open(dir.path().join(DB)).unwrap();
     conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 1").unwrap();
     drop(conn);
-    // Without its check, the start does not see it: the job has ended.
+    // A start without its check does not read the job: it has ended.
     let server = Server::start(dir.path(), &["--set", "limits.start_check=0s"]);
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let answer = http.get(format!("{}/v1/jobs/{id}", server.url)).send().await.unwrap();

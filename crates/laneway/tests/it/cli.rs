@@ -1,4 +1,4 @@
-//! The program as its users meet it: real processes, a real port, real exit codes.
+//! The program from outside: real processes, a real port, real exit codes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A server in a process of its own, on a free port.
+/// A server in its own process, on a free port.
 pub struct Server {
     pub process: Child,
     pub url: String,
-    /// What it says of itself when it has started.
+    /// The banner that it writes after its start.
     pub banner: Value,
     _output: BufReader<ChildStdout>,
 }
 
 impl Server {
-    /// Starts a server and waits until it says where it is.
+    /// Starts a server, and waits until it has written its address.
     pub fn start(data_dir: &Path, flags: &[&str]) -> Server {
         Server::start_at("127.0.0.1:0", data_dir, flags)
     }
@@ -55,12 +55,12 @@ impl Server {
             .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
     }
 
-    /// Submits a job and gives its id.
+    /// Submits a job, and returns its id.
     pub fn submit(&self, args: &[&str]) -> String {
         self.json(&[&["submit"], args].concat())["id"].as_str().unwrap().to_owned()
     }
 
-    /// What it logs as JSON, until it stops.
+    /// Its JSON log lines, until it stops.
     pub fn log_until_stopped(mut self) -> Vec<Value> {
         let stderr = BufReader::new(self.process.stderr.take().unwrap());
         assert_eq!(self.stop(), Some(0));
@@ -73,7 +73,7 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Asks it to stop politely and gives its exit code.
+    /// Stops it gracefully, and returns its exit code.
     pub fn stop(mut self) -> Option<i32> {
         self.signal("TERM");
         self.process.wait().unwrap().code()
@@ -87,7 +87,7 @@ impl Drop for Server {
     }
 }
 
-/// What a process that ended wrote to standard error.
+/// The standard error of an ended process.
 trait EndedOutput {
     fn wait_with_output_of(&mut self) -> String;
 }
@@ -103,7 +103,7 @@ impl EndedOutput for Child {
     }
 }
 
-/// The program, with nothing of our own environment that could mean something to it.
+/// The program, without the variables of our own environment that it would read.
 pub fn laneway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
     let ours = |name: &str| name.starts_with("LANEWAY_") || name.starts_with("GOCLAW_");
@@ -464,7 +464,7 @@ fn events_show_progress_too() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        // Progress is not kept: the stream must stand before the job starts.
+        // Progress is not stored: the stream must be open before the job starts.
         assert!(lines.next().unwrap().contains("job.submitted"));
         let id = server.submit(&["sleep", "--payload", r#"{"ms": 1000}"#]);
         let line = lines.find(|line| line.contains("job.progress")).expect("the stream goes on");
@@ -563,7 +563,7 @@ fn the_socket_of_goclaw_is_there_unless_it_is_switched_off() {
         let mut reader = BufReader::new(stream);
         reader.read_line(&mut line).unwrap();
         assert_eq!(line.split(' ').nth(1), Some(status), "{line}");
-        // A socket that is open does not keep the server from stopping.
+        // An open socket does not keep the server from stopping.
         assert_eq!(server.stop(), Some(0));
         drop(reader);
     }

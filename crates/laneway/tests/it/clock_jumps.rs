@@ -1,7 +1,7 @@
-//! A wall clock that jumps, ahead and back, while jobs end and across restarts: nothing is deleted for its age and no
-//! idempotency key is forgotten before so much time has really passed.
+//! A wall clock that jumps ahead and back, while jobs end and across restarts. No job is deleted for its age, and no
+//! idempotency key is forgotten, before that time has passed on the monotonic clock.
 //!
-//! The loop and the store are those of the server; only the clock is set by the test. `LANEWAY_CLOCK_JUMPS` says how often it
+//! The loop and the store are those of the server; only the clock is set by the test. `LANEWAY_CLOCK_JUMPS` sets how often it
 //! jumps (20 by default), `LANEWAY_CLOCK_SEED` replays the jumps.
 
 use std::path::Path;
@@ -39,7 +39,7 @@ fn spec() -> JobSpec {
     JobSpec::new(Name::fixed("default"), Name::fixed("echo"))
 }
 
-/// Time really passes, and old rows are looked for.
+/// Both clocks advance, and the engine looks for old rows.
 async fn pass(scheduler: &Scheduler, clock: &Clock, span: Span) {
     clock.advance(span);
     assert_eq!(scheduler.send(Command::Tick).await.unwrap(), Reply::Done);
@@ -73,7 +73,7 @@ async fn defect_05_a_clock_that_jumps_deletes_nothing() {
         }
         jobs.push(ended(&scheduler, jobs.len()).await);
         if random.next().is_multiple_of(4) {
-            // A restart while the clock is wrong believes it no more than a process that goes on.
+            // A restart does not trust a wrong clock more than a running process does.
             scheduler.drain(Duration::ZERO).await.unwrap();
             running.ended().await.unwrap();
             drop(scheduler);
@@ -93,7 +93,7 @@ async fn defect_05_a_clock_that_jumps_deletes_nothing() {
             );
         }
     }
-    // A clock that stays ahead is believed after an hour: then what is old goes.
+    // A clock that stays ahead is trusted after an hour: old rows are deleted then.
     clock.set_wall(4_000 * DAY_MS);
     pass(&scheduler, &clock, Span::secs(11)).await;
     assert!(scheduler.submit(keyed(0)).await.unwrap().unwrap().existing);

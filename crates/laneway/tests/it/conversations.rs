@@ -1,4 +1,4 @@
-//! Sessions and schedules as users of the command line meet them, and the signal that begins sessions anew.
+//! Sessions and schedules on the command line, and the signal that resets sessions.
 
 use std::io::{BufRead, BufReader};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::cli::{Server, code, laneway, text};
 
-/// Asks until the answer fits; ends with the last answer when it never does.
+/// Repeats a command until its answer fits. Panics with the last answer if none does.
 fn until(mut ask: impl FnMut() -> Value, fits: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..2_000 {
         let answer = ask();
@@ -55,7 +55,7 @@ fn a_wait_for_a_merged_job_returns_the_outcome_of_the_job_that_runs() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
     let leader = server.json(&["submit", "echo", "--payload", "1", "--session", "s", "--debounce", "10m"]);
-    // Without a window of its own it joins the burst and ends it.
+    // Without a window of its own it joins the debounce batch and ends it.
     let done = server.json(&["submit", "echo", "--payload", "2", "--session", "s", "--wait"]);
     assert_eq!((&done["id"], &done["state"]), (&leader["id"], &json!("succeeded")));
 }
@@ -207,7 +207,7 @@ fn lane_variables_hold_and_wrong_ones_are_reported() {
             .contains("running_max = 8 # from environment GOCLAW_LANE_DELEGATE")
     );
     let output = laneway().env("GOCLAW_LANE_CRON", "none").args(["config", "check"]).output().unwrap();
-    assert_eq!(code(&output), 0, "a slip in a shared environment stops nobody");
+    assert_eq!(code(&output), 0, "a wrong variable in a shared environment stops no command");
     assert!(
         text(&output.stderr).contains("GOCLAW_LANE_CRON is \"none\" and is ignored"),
         "{}",

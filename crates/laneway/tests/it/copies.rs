@@ -1,4 +1,4 @@
-//! Copies of a data directory while a server writes: a copy that opens has everything that was acknowledged before it.
+//! Copies of a data directory while a server writes: a copy that opens has every job that was acknowledged before it.
 //!
 //! Every copy is made in one of the ways in which people copy files, most of them wrong. `LANEWAY_COPIES` sets how many
 //! (10 by default), `LANEWAY_COPY_SEED` replays them.
@@ -21,13 +21,13 @@ use crate::kill::{Random, number};
 const DB: &str = "laneway.db";
 const WAL: &str = "laneway.db-wal";
 const MARK: &str = "laneway.db-mark";
-/// Jobs between the files of one torn copy: more than the log holds before it begins anew.
+/// Jobs between the files of one torn copy: enough that SQLite restarts its log.
 const BETWEEN: usize = 700;
 
-/// Everything that was acknowledged so far.
+/// The acknowledged jobs so far.
 type Acked = Arc<Mutex<BTreeSet<JobId>>>;
 
-/// Submits until it is told to end.
+/// Submits jobs until it is stopped.
 fn writer(url: String, acked: Acked, end: Arc<AtomicBool>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -60,13 +60,13 @@ fn wait_for_more(acked: &Acked, more: usize) {
 fn copy(from: &Path, to: &Path, names: &[&str]) {
     std::fs::create_dir_all(to).unwrap();
     for name in names {
-        // By another process: a server's files are open in none of ours.
+        // Another process copies: this one must not open the files of the server.
         let done = Command::new("cp").arg(from.join(name)).arg(to.join(name)).status().unwrap();
         assert!(done.success(), "{name}");
     }
 }
 
-/// Opens a copy; gives how many of `acked` it lacks, or why it does not open.
+/// Opens a copy. Returns how many of `acked` it lacks, or why it does not open.
 fn missing(dir: &Path, acked: &BTreeSet<JobId>) -> Result<usize, StoreError> {
     let mut store = SqliteStore::open(dir, SqliteOptions::default())?;
     store.load(&mut |_| ())?;
@@ -192,7 +192,7 @@ fn defect_04_a_copy_that_opens_has_everything_that_was_acknowledged() {
     assert_eq!(server.stop(), Some(0));
     let alone = home.path().join("alone");
     copy(&dir, &alone, &[DB]);
-    assert_eq!(missing(&alone, &all).unwrap(), 0, "a polite stop leaves everything in the database");
+    assert_eq!(missing(&alone, &all).unwrap(), 0, "a graceful stop leaves everything in the database");
     println!("{} jobs; {opened} copies open and are complete, {rejected} are rejected", all.len());
 }
 
@@ -242,7 +242,7 @@ fn defect_04_a_kill_during_a_stop_leaves_files_that_open() {
             acked.insert(JobId::parse(&server.submit(&["later"])).unwrap());
         }
         server.signal("TERM");
-        // Not a wait for something to happen: the moment of the kill is what the seed draws.
+        // This is not a wait for an event: the seed draws the moment of the kill.
         std::thread::sleep(Duration::from_millis(random.next() % 60));
         server.process.kill().unwrap();
         server.process.wait().unwrap();

@@ -1,4 +1,4 @@
-//! The dialects of a real server: where they are, and that they can be elsewhere or nowhere.
+//! The dialects of a real server: their paths, prefixes and addresses, and that each can be disabled.
 
 use laneway_client::worker::{Outcome, Task, Worker};
 use reqwest::Client;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::cli::{Server, code, laneway, text};
 
-/// The status of a call, and what it says.
+/// The status and the body of a call.
 async fn ask(method: &str, url: &str, body: &Value) -> (u16, Value) {
     let client = Client::builder().no_proxy().build().unwrap();
     let mut request = client.request(method.parse().unwrap(), url);
@@ -77,14 +77,14 @@ async fn a_dialect_can_have_an_address_of_its_own() {
     assert_eq!(status(&format!("{apart}/tasks")).await, 200);
     assert_eq!(status(&format!("{apart}/v1/jobs")).await, 404, "nothing else is there");
     assert_eq!(status(&format!("{}/tasks", server.url)).await, 404, "and it is not on the main port");
-    // The same tokens hold on both.
+    // The same tokens are valid on both.
     let token = server.json(&["token", "create", "--role", "admin"]);
     let (code, reply) = ask("GET", &format!("{apart}/tasks"), &Value::Null).await;
     assert_eq!((code, &reply["code"]), (401, &json!("missing_token")), "{token}");
     assert_eq!(server.stop(), Some(0));
 }
 
-/// The switches are the same for every dialect: each can be off, behind a prefix, or on an address of its own.
+/// The settings are the same for every dialect: it can be disabled, behind a prefix, or on its own address.
 #[tokio::test]
 async fn every_dialect_has_the_same_switches() {
     for (name, path) in [
@@ -113,7 +113,7 @@ async fn every_dialect_has_the_same_switches() {
     }
 }
 
-/// Workers of AstraFlow know one address: the dialect's own has their socket, and what pages read there.
+/// Workers of AstraFlow know one address: the dialect's own address serves their socket and the routes of pages.
 #[tokio::test]
 async fn defect_15_workers_connect_on_the_dialects_own_address() {
     let dir = TempDir::new().unwrap();
@@ -134,7 +134,7 @@ async fn defect_15_workers_connect_on_the_dialects_own_address() {
                 404,
                 "nothing else of the native API is there"
             );
-            // The route is there: it says what is wrong with the id.
+            // The route exists: it rejects the id.
             assert_eq!(status(&format!("{apart}/v1/artifacts/none.1")).await, 400);
             assert_eq!(
                 status(&format!("{}/ws/worker", server.url)).await,

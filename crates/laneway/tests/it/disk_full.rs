@@ -1,6 +1,6 @@
-//! A full disk: what runs can end and is stored, nothing starts, a restart works, and with space everything goes on.
+//! A full disk: running jobs can end and are stored, no job starts, a restart works, and with free space jobs start again.
 //!
-//! Most tests fill a real file system of their own, which needs the right to mount; where that is missing they say so.
+//! Most tests fill a real file system of their own, which needs the right to mount; without it they report that and pass.
 //! The last one needs no rights. `LANEWAY_DISK_CYCLES` sets how often a server is started on a full disk (3 by default).
 
 use std::io::Write;
@@ -35,7 +35,7 @@ impl SmallDisk {
         self.dir.path().join("filler")
     }
 
-    /// Takes every byte that is left.
+    /// Fills the file system.
     fn fill(&self) {
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(self.filler()).unwrap();
         for size in [1 << 20, 1 << 12, 1] {
@@ -85,7 +85,7 @@ impl Api {
         answer
     }
 
-    /// Ends what was claimed, with a result of so many bytes.
+    /// Completes the claimed jobs with results of this many bytes.
     async fn end(&self, lease: &str, size: usize) {
         let body = json!({"worker": "w", "outcome": "succeeded", "result": "r".repeat(size)});
         let (status, answer) = self.post(&format!("/v1/leases/{lease}/release"), &body).await;
@@ -161,7 +161,7 @@ async fn defect_06_a_full_disk_is_survived() {
     let (status, canceled) =
         api.post(&format!("/v1/jobs/{}/cancel", acked[acked.len() - 1]), &json!({})).await;
     assert!(matches!(status, 200 | 202), "{canceled}");
-    // Killed and started on the full disk; what the reserve gave back is taken away each time.
+    // Kill and start on the full disk; the space that the reserve freed is filled each time.
     for _ in 0..cycles {
         disk.fill();
         server.process.kill().unwrap();
@@ -206,8 +206,8 @@ async fn defect_06_a_start_on_a_full_disk_works_after_a_graceful_stop() {
     for _ in 0..cycles {
         until_reserve(&dir).await;
         assert_eq!(server.stop(), Some(0));
-        assert!(!dir.join("laneway.db-shm").exists(), "a polite stop leaves no index of the log");
-        // What a start on a full disk once left: the number did not fit.
+        assert!(!dir.join("laneway.db-shm").exists(), "a graceful stop leaves no index of the log");
+        // An earlier defect: a start on a full disk left an index without its number.
         std::fs::File::create(dir.join("lock")).unwrap();
         disk.fill();
         server = start(&dir);
@@ -223,7 +223,7 @@ async fn defect_06_a_start_on_a_full_disk_works_after_a_graceful_stop() {
     api.end(&lease, 10).await;
     assert_eq!(api.get(&path).await["state"], "succeeded");
     assert_eq!(server.stop(), Some(0));
-    println!("{cycles} starts on a full disk after polite stops");
+    println!("{cycles} starts on a full disk after graceful stops");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The pages say what the code does: tables against enums, links against files.
+//! Compares the documentation with the code: tables with enums, links with files.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use laneway_wire::frame::{ErrorCode, Frame, MessageType};
 use crate::repository;
 
 /// The cells of the first table after `marker` on a page, without the head and the line below it.
-fn table_after(page: &str, marker: &str) -> Vec<Vec<String>> {
+pub fn table_after(page: &str, marker: &str) -> Vec<Vec<String>> {
     let text = repository::read(page);
     let (_, rest) = text.split_once(marker).unwrap_or_else(|| panic!("{page} has no {marker:?}"));
     let rows: Vec<Vec<String>> = rest
@@ -74,7 +74,7 @@ fn the_error_codes_of_workers_are_the_code() {
     assert_eq!(listed, known);
 }
 
-/// The names in the last column of the first table after `marker`, by what the first column says.
+/// The names in the last column of the first table after `marker`, by the first column.
 fn tests_after(page: &str, marker: &str) -> Vec<(String, Vec<String>)> {
     let names = |cell: &String| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
     let rows = table_after(page, marker);

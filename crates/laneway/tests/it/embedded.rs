@@ -1,4 +1,4 @@
-//! The library: what a program that embeds Laneway counts on.
+//! The library: the behaviour that embedding programs rely on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-/// Says that it runs and waits until it is told to stop.
+/// Reports that it runs, and waits until its job is canceled.
 async fn wait_until_stopped(entered: Arc<Notify>, ctx: JobContext) -> Outcome {
     entered.notify_one();
     ctx.cancellation().cancelled().await;
     Outcome::Canceled
 }
 
-/// A scheduler with a kind `wait` that runs until it is told to stop, and tells when it runs.
+/// A scheduler with a kind `wait` whose jobs report that they run, and run until they are canceled.
 fn with_waiting(embedded: Embedded) -> (Embedded, Arc<Notify>) {
     let entered = Arc::new(Notify::new());
     let signal = Arc::clone(&entered);

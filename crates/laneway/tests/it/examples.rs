@@ -1,4 +1,4 @@
-//! Every example runs to its end. They check themselves what they show.
+//! Every example runs to its end, and checks its own results.
 
 #[path = "../../examples/agent_gateway.rs"]
 mod agent_gateway;

@@ -1,4 +1,4 @@
-//! Where a new user stumbled: waiting, tables, short ids, payloads, the demo, and what the server logs about failed jobs.
+//! Defects that new users found: waiting, tables, short ids, payloads, the demo, log lines about failed jobs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -48,7 +48,7 @@ fn defect_19_the_demo_leaves_other_servers_alone() {
         "{stdout}"
     );
     assert!(!server.json(&["lanes", "list"]).to_string().contains("demo-"));
-    // A server that is asked for is used.
+    // A server that `--url` names is used.
     let output = server.run(&["demo", "--for", "1s"]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     assert!(server.json(&["lanes", "list"]).to_string().contains("demo-chat"));
@@ -252,7 +252,7 @@ fn defect_19_a_signal_ends_the_demo_and_removes_its_directory() {
 }
 
 #[test]
-fn defect_19_a_demo_that_nobody_reads_ends_and_removes_its_directory() {
+fn defect_19_a_demo_whose_output_is_closed_ends_and_removes_its_directory() {
     let dir = TempDir::new().unwrap();
     let mut command = laneway();
     command.arg("demo").env("TMPDIR", dir.path()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -324,7 +324,7 @@ fn defect_19_help_of_submit_has_its_options_in_groups() {
     assert_eq!(groups[5..], ["Machine options", "Global options"], "{help}");
 }
 
-/// Answers one call with a document, and gives what was asked: the first line and the body.
+/// Answers one call with a document, and returns the request line and the body.
 fn answer_once(status: &str, document: Value) -> (String, std::thread::JoinHandle<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

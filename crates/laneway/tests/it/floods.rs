@@ -1,9 +1,9 @@
-//! Floods: many connections, calls and large bodies of one party, and what they cost the others.
+//! Floods: many connections, calls and large bodies of one client, and their cost for other clients.
 //!
-//! A real server process, clients that open streams and never read them, sockets that say nothing, calls that wait, bodies
-//! that are withheld or mostly waste, and tokens that are made in vain. `LANEWAY_FLOOD_SOCKETS` sets how many connections a
-//! flood opens, `LANEWAY_FLOOD_JOBS` how many jobs a measurement runs, `LANEWAY_FLOOD_ITEMS` how many items a batch of waste
-//! has, `LANEWAY_FLOOD_TOKENS` how many tokens a tenant tries to make.
+//! A real server process, clients that open streams and never read them, silent sockets, calls that wait, bodies that never
+//! arrive or are mostly invalid, and tokens. `LANEWAY_FLOOD_SOCKETS` sets how many connections a flood opens,
+//! `LANEWAY_FLOOD_JOBS` how many jobs a measurement runs, `LANEWAY_FLOOD_ITEMS` how many items an invalid batch has,
+//! `LANEWAY_FLOOD_TOKENS` how many tokens a tenant tries to create.
 
 mod bodies;
 mod sockets;
@@ -52,7 +52,7 @@ impl Server {
         server
     }
 
-    /// The same without a token, asked by this client.
+    /// The same without a token, with this client.
     async fn start_by(
         data_dir: &Path,
         settings: &[(&str, &str)],
@@ -79,7 +79,7 @@ impl Server {
         server
     }
 
-    /// Makes a token.
+    /// Creates a token.
     async fn token(&self, tenant: &str, role: &str) -> String {
         let request = self.http.post(format!("http://{}/v1/tokens", self.address));
         let request = if self.admin.is_empty() { request } else { request.bearer_auth(&self.admin) };
@@ -115,12 +115,12 @@ impl Server {
         }
     }
 
-    /// The time that the server has spent on its cores so far.
+    /// The CPU time of the server so far.
     fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        // Linux counts 100 ticks a second, whatever the kernel's own rate.
+        // Linux reports 100 ticks per second, independent of the kernel's own rate.
         Duration::from_millis(ticks * 10)
     }
 
@@ -139,7 +139,7 @@ impl Drop for Server {
     }
 }
 
-/// Asks the server again and again how it is, and remembers how long each answer took.
+/// Calls the health check again and again, and records the time of each answer.
 struct Probe {
     asking: JoinHandle<()>,
     took: Arc<Mutex<Vec<Duration>>>,
@@ -162,7 +162,7 @@ impl Probe {
         Probe { asking, took }
     }
 
-    /// Waits until so many more answers have come.
+    /// Waits for this many more answers.
     async fn answers(&self, count: usize) {
         let until = self.took.lock().unwrap().len() + count;
         let start = Instant::now();
@@ -173,12 +173,12 @@ impl Probe {
         }
     }
 
-    /// Ends it; gives how long the slowest answer took.
+    /// Ends the probe. Returns the time of the slowest answer.
     fn slowest(self) -> Duration {
         self.slowest_but(0)
     }
 
-    /// Ends it; gives how long the slowest answer took, but for so many in a thousand.
+    /// Ends the probe. Returns the time of the slowest answer, without this many of the slowest in a thousand.
     fn slowest_but(self, per_mille: usize) -> Duration {
         assert!(!self.asking.is_finished(), "every probe is answered");
         self.asking.abort();

@@ -1,4 +1,4 @@
-//! The gateway as a program holds it: what the acceptance lists of its sessions, stops and cron turns ask for.
+//! The embedded gateway: the acceptance lists of its sessions, stops and cron turns.
 
 mod cron;
 mod lanes;

@@ -1,4 +1,4 @@
-//! Killed again and again under load: everything that was acknowledged is there, and the trail obeys the rules.
+//! Kills the server again and again under load: every acknowledged job is stored, and the event log obeys the rules.
 //!
 //! A real server process on a real disk, clients that submit, batch and cancel, and `kill -9` at moments drawn from a
 //! seed. `LANEWAY_KILL_CYCLES` sets how often (50 by default), `LANEWAY_KILL_SEED` replays the moments.
@@ -34,7 +34,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| tokio::spawn(client(server.address, Random(random.next()), Arc::clone(&numbers))))
             .collect();
-        // Not a wait for something to happen: the moment of the kill is what the seed draws.
+        // This is not a wait for an event: the seed draws the moment of the kill.
         tokio::time::sleep(Duration::from_millis(20 + random.next() % 500)).await;
         server.kill();
         for client in clients {
@@ -55,7 +55,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     assert_eq!(found.ended, found.jobs, "every job has ended: nothing is stuck");
 }
 
-/// The settings of a server whose lane runs so many jobs at once, as the checker needs them.
+/// The settings of the server for the checker.
 pub fn settings(running_max: u32) -> Settings {
     let mut settings = Settings::default();
     let lane = LaneSettings { running_max, ..LaneSettings::default() };
@@ -63,7 +63,7 @@ pub fn settings(running_max: u32) -> Settings {
     settings
 }
 
-/// Submits until the server is gone; gives the ids of every job it was told is there.
+/// Submits jobs until the server is gone. Returns the ids of the acknowledged jobs.
 async fn client(address: SocketAddr, mut random: Random, numbers: Arc<AtomicU64>) -> Vec<JobId> {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut acked = Vec::new();
@@ -126,7 +126,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one whose lane runs so many jobs at once.
+    /// Starts a server whose lane runs this many jobs at once.
     pub async fn start(data_dir: &Path, running_max: u32) -> Server {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_laneway"))
@@ -151,7 +151,7 @@ impl Server {
         server
     }
 
-    /// Waits until nothing waits or runs.
+    /// Waits until no job waits or runs.
     pub async fn wait_until_done(&self) {
         let start = Instant::now();
         loop {

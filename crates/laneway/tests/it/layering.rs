@@ -1,6 +1,6 @@
-//! The rules of the house that a machine can hold. ARCHITECTURE.md tells them; here they are tests.
+//! Tests of the rules of ARCHITECTURE.md that a machine can check.
 //!
-//! Every test collects all offences before it fails, so that one run shows everything there is to mend.
+//! Every test collects all offences before it fails, so that one execution shows all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +36,20 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         ("laneway-compat", &["laneway-core", "laneway-runtime", "laneway-browser"]),
         ("laneway-sim", &["laneway-core", "laneway-store", "laneway-runtime"]),
         (
+            "laneway-bench",
+            &[
+                "laneway-core",
+                "laneway-store",
+                "laneway-runtime",
+                "laneway-wire",
+                "laneway-api",
+                "laneway-client",
+            ],
+        ),
+        (
             "laneway",
             &[
+                "laneway-bench",
                 "laneway-core",
                 "laneway-store",
                 "laneway-runtime",
@@ -91,7 +103,7 @@ fn crates_use_only_what_they_may() {
         };
         for dependency in package["dependencies"].as_array().unwrap() {
             let to = dependency["name"].as_str().unwrap();
-            // What only tests use does not shape the house.
+            // Dev-dependencies are free.
             let ours = allowed.contains_key(to) && dependency["kind"] != "dev";
             if ours && !may_use.contains(to) {
                 offences.push(format!("{from} uses {to}"));
@@ -99,6 +111,27 @@ fn crates_use_only_what_they_may() {
         }
     }
     assert_none("a crate uses another one that it must not see", offences);
+}
+
+/// See docs/decisions/0015-build-profiles.md.
+#[test]
+fn the_build_stays_small() {
+    let program = repository::dependencies(&[]);
+    let library = repository::dependencies(&["--no-default-features"]);
+    assert!(program.contains("clap") && library.contains("tokio"), "the search is broken: {library:?}");
+    let offences = |names: &BTreeSet<String>, unwanted: &[&str]| {
+        let is_unwanted = |name: &&String| unwanted.iter().any(|unwanted| name.starts_with(unwanted));
+        names.iter().filter(is_unwanted).cloned().collect()
+    };
+    assert_none(
+        "the program has no crates of ICU and no regular expressions",
+        offences(&program, &["icu_", "regex"]),
+    );
+    let of_the_program = ["clap", "indicatif", "laneway_bench", "laneway_client", "tracing_subscriber"];
+    assert_none(
+        "a program that embeds the library compiles no command line",
+        offences(&library, &of_the_program),
+    );
 }
 
 #[test]
@@ -193,7 +226,6 @@ fn only_the_loop_applies_commands() {
         ["crates/laneway-api/src/", "crates/laneway-compat/src/", "crates/laneway/src/"]
             .iter()
             .any(|above| file.path.starts_with(above))
-            && !file.path.starts_with("crates/laneway/src/bench")
             && !file.is_test()
     });
     offences.extend(offences_in(above, |_, line| {
@@ -207,11 +239,11 @@ fn only_the_store_contains_sql() {
     let files = repository::rust_files();
     let others = files.iter().filter(|file| {
         !file.path.starts_with("crates/laneway-store/")
-            && !file.path.starts_with("crates/laneway/src/bench")
+            && !file.path.starts_with("crates/laneway-bench/")
             && !file.is_test()
     });
     let offences = offences_in(others, |_, line| has_identifier(line, "rusqlite"));
-    assert_none("SQL lives in laneway-store (and in the raw side of the bench)", offences);
+    assert_none("SQL lives in laneway-store (and in the raw limits of laneway-bench)", offences);
 }
 
 #[test]

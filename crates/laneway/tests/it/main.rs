@@ -1,7 +1,8 @@
-//! What the whole house must do, seen from outside: the program, the library, the examples, the pages and the rules.
+//! Tests of the whole: the program from outside, the library, the examples, the documentation and the rules of the code.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
+mod architecture;
 mod artifacts;
 mod bit_flips;
 mod cli;
@@ -20,9 +21,11 @@ mod kill;
 mod layering;
 mod pages;
 mod repository;
+mod rooms;
 mod secrets;
 mod shape;
 mod stops;
+mod vocabulary;
 mod webhooks;
 mod worker;
 mod worker_faults;

@@ -1,5 +1,6 @@
-//! Reads the repository itself: its files, its manifests. Judges nothing; `house.rs` and `docs.rs` do.
+//! Reads the files and manifests of the repository, for the tests that check them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +20,7 @@ impl SourceFile {
         self.path.rsplit('/').next().unwrap()
     }
 
-    /// True for files that hold nothing but tests.
+    /// True for files that have only tests.
     pub fn is_test(&self) -> bool {
         self.name() == "tests.rs" || self.path.contains("/tests/")
     }
@@ -30,7 +31,7 @@ impl SourceFile {
         self.text[..end].lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 
-    /// The same without comment lines and without what follows `//` in a line.
+    /// The same without comments.
     pub fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines_without_tests()
             .map(|(number, line)| (number, line.split("//").next().unwrap()))
@@ -63,7 +64,7 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The packages of the workspace as `cargo metadata` tells them.
+/// The packages of the workspace, from `cargo metadata`.
 pub fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -73,6 +74,18 @@ pub fn packages() -> Vec<Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     metadata["packages"].as_array().unwrap().clone()
+}
+
+/// The names of all crates that are compiled into the crate `laneway` with these arguments of `cargo tree`.
+pub fn dependencies(args: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "-p", "laneway", "-e", "normal", "--prefix", "none", "-f", "{lib}"])
+        .args(args)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 fn collect(root: &Path, folder: &Path, endings: &[&str], found: &mut Vec<SourceFile>) {
@@ -88,7 +101,7 @@ fn collect(root: &Path, folder: &Path, endings: &[&str], found: &mut Vec<SourceF
         if !endings.iter().any(|ending| name.ends_with(ending)) {
             continue;
         }
-        // A file that somebody's editor moves away while we look is no file of the repository.
+        // An editor may have removed the file since the folder was listed; other files are not text.
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
         found.push(SourceFile { path, text });

@@ -1,4 +1,4 @@
-//! Secrets of the real program: what its logs hold at the most talkative level, and how tokens come in.
+//! Secrets of the real program: its logs at the most verbose level, and imports of tokens.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::cli::{Server, code, laneway, text};
 
-/// Stand for what must not be seen.
+/// Secrets that must not appear.
 const PAYLOAD: &str = "canary-payload-5a1d";
 const WEBHOOK_SECRET: &str = "Y2FuYXJ5LXdlYmhvb2stc2VjcmV0LTcxYjI5YzRl";
 const QUERY_SECRET: &str = "canary-query-83fe";
@@ -24,7 +24,7 @@ fn collect(stderr: ChildStderr) -> JoinHandle<String> {
     })
 }
 
-/// A receiver that answers one call with 200, and gives what it was sent.
+/// A receiver that answers one call with 200, and returns the request.
 fn receive_one() -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/done?token={QUERY_SECRET}", listener.local_addr().unwrap());
@@ -63,7 +63,7 @@ fn defect_13_traces_hold_no_tokens_secrets_or_payloads() {
         assert_eq!(job["state"], "succeeded", "{job}");
     }
     assert!(call.join().unwrap().contains("webhook-signature"), "the delivery was signed");
-    // A bad token is a secret of somebody, too.
+    // A wrong token is a secret, too: it may be valid elsewhere.
     let wrong = server.run(&["jobs", "list", "--token", "lw_0011223344556677_canary-token"]);
     assert_eq!(code(&wrong), 5);
     worker.kill().unwrap();
@@ -135,7 +135,7 @@ async fn defect_13_tokens_that_an_earlier_version_stored_are_encrypted_at_start(
         let mut store = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
         text(&store.overrides().unwrap().unwrap())
     };
-    // An earlier version stored what calls changed as it is.
+    // An earlier version stored changes of API calls without encryption.
     let laneway = start().await;
     let settings = laneway.live_config().current().settings().clone();
     let plain = instance.to_string().into_bytes().into();
@@ -147,7 +147,7 @@ async fn defect_13_tokens_that_an_earlier_version_stored_are_encrypted_at_start(
     start().await.shutdown().await.unwrap();
     let sealed = stored();
     assert!(!sealed.contains("canary-instance") && sealed.contains("sealed:v1:"), "{sealed}");
-    // It is still known, and nothing is stored again.
+    // The change is still known, and it is not stored again.
     let laneway = start().await;
     let config = laneway.live_config().current();
     let desk = laneway_browser::instances::get(&config, &Name::fixed("desk")).unwrap();

@@ -1,12 +1,12 @@
-//! Compares what a page shows with what a program printed: the same but for ids, times, durations, ports and spaces.
+//! Compares the output on a page with the output of a program: equal except for ids, times, durations, ports and spaces.
 
 use std::path::Path;
 
-/// Texts that are different here than on the page.
+/// Texts that differ between the page and this machine.
 pub struct Names {
     folder: String,
     host: String,
-    /// Ids of the page with the ids that stand for them here.
+    /// The ids on the page, with their counterparts here.
     ids: Vec<(String, String)>,
 }
 
@@ -37,7 +37,7 @@ impl Names {
     }
 }
 
-/// Which shown line stands for which line that was printed; `None` when they differ in shape.
+/// Pairs each shown line with its printed line. `None` when they differ in shape.
 pub fn pairs(shown: &[String], printed: &[String], names: &Names) -> Option<Vec<(usize, usize)>> {
     let shown: Vec<String> = shown.iter().map(|line| masked(line, names)).collect();
     let printed: Vec<String> = printed.iter().map(|line| masked(line, names)).collect();
@@ -78,7 +78,7 @@ fn match_text(shown: &str, printed: &str) -> bool {
     starts.into_iter().any(|at| match_text(rest, &left[at..]))
 }
 
-/// A line with a word for everything that differs from run to run, and one space for many.
+/// A line with placeholders for everything that differs between executions, and single spaces.
 fn masked(line: &str, names: &Names) -> String {
     let mut line = line.replace(&names.folder, "~/laneway");
     for uuid in uuids(&line) {
@@ -86,15 +86,15 @@ fn masked(line: &str, names: &Names) -> String {
     }
     let tokens: Vec<String> =
         split_tokens(&line).into_iter().map(|token| masked_token(token, names)).collect();
-    // A server that is not where servers usually are is named in the commands that it shows.
+    // A server at another address than the default names it in the commands that it shows.
     let text = tokens.concat().replace("--url http://ADDRESS ", "");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = text.replace("DURATION ago", "DISTANCE").replace("in DURATION", "DISTANCE");
-    // Spaces around an ellipsis are for the eye.
+    // Spaces around an ellipsis are layout.
     text.replace(" …", "…").replace("… ", "…")
 }
 
-/// A line in words and what stands between them, in order.
+/// The tokens of a line and the separators between them, in order.
 fn split_tokens(line: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, ':' | '.' | '-' | '+' | '_');
     let mut tokens = Vec::new();
@@ -117,7 +117,7 @@ fn masked_token(token: &str, names: &Names) -> String {
         let mask = if number.bytes().all(|b| b.is_ascii_digit()) { "SHORT." } else { job };
         return format!("{mask}{number}");
     }
-    // A period that ends a sentence, a colon that ends a head.
+    // A period at the end of a sentence, a colon at the end of a heading.
     let bare = token.trim_end_matches(['.', ':']);
     let rest = &token[bare.len()..];
     let mask = match bare {

@@ -1,6 +1,6 @@
-//! A polite stop, and SIGUSR1, while somebody outside works: what allows no loss is not sent a second time.
+//! A graceful stop, and SIGUSR1, while an HTTP target works: a job that allows no loss is not sent a second time.
 //!
-//! Over a real process and real sockets; what the engine decides is tested where it is.
+//! The tests use a real process and real sockets. The decisions of the engine are tested in `laneway-core`.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::cli::Server;
 use crate::webhooks::Hook;
 
-/// A server whose jobs of kind `render` go to a target and allow so many losses.
+/// A server whose jobs of kind `render` go to a target, with this limit of losses.
 fn with_target(dir: &TempDir, hook: &Hook, losses_max: u32) -> Server {
     let target = format!("kinds.render.target={}", hook.url);
     let losses = format!("kinds.render.retry.losses_max={losses_max}");

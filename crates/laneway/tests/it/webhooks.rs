@@ -1,4 +1,4 @@
-//! Webhooks of the real program: told over a real socket, shown and sent again by the command line, owed across a kill.
+//! Webhooks of the real program: sent over a real socket, shown and sent again by the command line, kept across a kill.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::cli::{Server, code, text};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A receiver that answers the first `silent` calls never, and all others with 200.
+/// A receiver that never answers the first `silent` calls, and answers all others with 200.
 pub struct Hook {
     pub url: String,
     pub calls: Receiver<String>,
@@ -28,7 +28,7 @@ impl Hook {
                 let mut stream = stream;
                 let call = read_request(&mut stream);
                 if number < silent {
-                    // Held open: the caller waits, and never hears.
+                    // The connection stays open, and the caller gets no answer.
                     unanswered.push(stream);
                 } else {
                     stream
@@ -44,7 +44,7 @@ impl Hook {
     }
 
     pub fn next(&self) -> String {
-        self.calls.recv_timeout(PATIENCE).expect("somebody calls")
+        self.calls.recv_timeout(PATIENCE).expect("the callback is called")
     }
 }
 
@@ -103,7 +103,7 @@ fn an_address_that_is_not_trusted_is_rejected_with_its_field() {
     assert_eq!(code(&output), 1);
     let stderr = text(&output.stderr);
     assert!(stderr.contains("callback") && stderr.contains("not allowed"), "{stderr}");
-    assert!(hook.calls.try_recv().is_err(), "nobody was called");
+    assert!(hook.calls.try_recv().is_err(), "no callback was called");
 }
 
 #[test]

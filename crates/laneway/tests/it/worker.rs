@@ -1,4 +1,4 @@
-//! `laneway worker` as its users meet it: a real process, real programs, and a scheduler held by the test.
+//! `laneway worker` from outside: a real process, real programs, and the test as its server.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::{self, WebSocket};
 
-/// How long a word of the worker may take.
+/// The longest wait for a message of the worker.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A worker in a process of its own, and the scheduler's end of its connection.
+/// A worker in its own process, and the server's end of its connection.
 struct Worker {
     process: Child,
     socket: WebSocket<TcpStream>,
@@ -147,7 +147,7 @@ fn programs_get_json_and_give_json() {
     assert_eq!(worker.result().result.get(), "{\"value\":\"t2 2 env\"}");
     worker.dispatch(3, "nothing", json!({}));
     assert_eq!(worker.result().result.get(), "{}");
-    // Figures are served.
+    // The metrics are served.
     let url = worker.banner["metrics"].as_str().unwrap().to_owned();
     let address = url.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -243,14 +243,14 @@ fn a_cancel_ends_the_program_and_all_that_it_started() {
     worker.send("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}), "t1", 1);
     assert_eq!(worker.result().status, ResultStatus::Cancelled);
     let begin = Instant::now();
-    // The kernel takes it away after the kill; whoever adopted it has to reap it.
+    // It exists until the process that adopted it reaps it.
     while is_alive(&child) {
         assert!(begin.elapsed() < PATIENCE, "{child} lives on");
         std::thread::yield_now();
     }
 }
 
-/// True while a process runs; one that only waits to be reaped does not.
+/// True while a process runs. A zombie process does not.
 fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
@@ -268,7 +268,7 @@ fn d13_sigterm_lets_programs_end_and_brings_their_results() {
     worker.dispatch(1, "wait", json!({}));
     worker.receive(MessageType::Feedback);
     worker.signal("TERM");
-    // The next heartbeat says that it drains; then the program may go on.
+    // The next heartbeat reports that the worker drains; then the program may continue.
     loop {
         let beat = worker.receive(MessageType::Heartbeat);
         worker.ack(&beat);

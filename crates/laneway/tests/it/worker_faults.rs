@@ -1,10 +1,10 @@
 //! Workers behind a network that cuts, delays, doubles, loses and reorders frames.
 //!
-//! A real server process, the real SDK, and a proxy between them that draws its faults from a seed. Whatever it does: no
-//! task runs twice at the same time, no attempt runs twice at all, every job ends well with its own result, and the
-//! trail that the server leaves obeys the rules of the simulator's checker. `LANEWAY_FAULT_CONNECTIONS` sets how many
+//! A real server process, the real SDK, and a proxy between them that draws its faults from a seed. In spite of the faults,
+//! no task runs twice at the same time, no attempt runs twice, every job succeeds with its own result, and the
+//! event log of the server obeys the rules of the simulator's checker. `LANEWAY_FAULT_CONNECTIONS` sets how many
 //! connections there are at least (200 by default, 1,000 in `scripts/test`), `LANEWAY_FAULT_SEED` replays the draws as far
-//! as time lets it.
+//! as timing allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,16 +24,16 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::kill::{Random, Server, number, settings};
 
-/// Workers behind the proxy: many, because one whose connection was cut waits half a second before it comes back.
+/// Workers behind the proxy: many, because a worker waits half a second before it connects again.
 const WORKERS: u64 = 48;
-/// How many jobs the lane runs at once: those of cut connections wait for their workers, and others go on meanwhile.
+/// How many jobs the lane runs at once: enough that other jobs run while those of cut connections wait.
 const RUNNING_MAX: u32 = 96;
 /// How many jobs are submitted at once.
 const BATCH: u64 = 20;
-/// How many results are looked at at once.
+/// How many results are checked at once.
 const READERS: usize = 16;
 
-/// What the handlers saw.
+/// The calls of the handlers.
 #[derive(Default)]
 struct Seen {
     running: BTreeSet<String>,
@@ -68,7 +68,7 @@ async fn w1_w2_a_bad_network_loses_nothing_and_runs_nothing_twice() {
     let workers: Vec<_> = (0..WORKERS).map(|worker| start_worker(&proxy, worker, seed, &seen)).collect();
     let acked = submit_until(server.address, &proxy, wanted).await;
     let faults = began.elapsed().as_secs();
-    // The network gets well; what is left ends.
+    // The network works again, and the remaining jobs end.
     proxy.calm.store(true, Ordering::SeqCst);
     server.wait_until_done().await;
     let connections = proxy.connections.load(Ordering::SeqCst);
@@ -122,7 +122,7 @@ fn start_worker(
     tokio::spawn(worker.run())
 }
 
-/// Submits until the proxy has seen enough connections. Gives every job with its number.
+/// Submits jobs until the proxy has seen enough connections. Returns every job with its number.
 async fn submit_until(address: SocketAddr, proxy: &Proxy, wanted: u64) -> BTreeMap<JobId, u64> {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let (mut acked, mut next) = (BTreeMap::new(), 0u64);
@@ -143,7 +143,7 @@ async fn submit_until(address: SocketAddr, proxy: &Proxy, wanted: u64) -> BTreeM
             acked.insert(JobId::parse(item["job"]["id"].as_str().unwrap()).unwrap(), number);
         }
         next += BATCH;
-        // Work for the workers, and no backlog that outlives the test.
+        // Enough work for the workers, and no long backlog at the end of the test.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     acked
@@ -162,11 +162,11 @@ async fn check_results(address: SocketAddr, acked: &BTreeMap<JobId, u64>) {
     futures_util::stream::iter(reads).buffer_unordered(READERS).collect::<()>().await;
 }
 
-/// What stands between workers and server.
+/// The proxy between workers and server.
 struct Proxy {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
-    /// True: frames pass as they come.
+    /// True: frames pass unchanged.
     calm: Arc<AtomicBool>,
 }
 
@@ -188,7 +188,7 @@ impl Proxy {
     }
 }
 
-/// Carries one connection until it is cut, by us or by one of the sides.
+/// Forwards one connection until the proxy or one of the sides cuts it.
 async fn relay(stream: TcpStream, server: SocketAddr, mut random: Random, calm: Arc<AtomicBool>) {
     let Ok(worker) = tokio_tungstenite::accept_async(stream).await else { return };
     let Ok(stream) = TcpStream::connect(server).await else { return };
@@ -219,13 +219,13 @@ async fn relay(stream: TcpStream, server: SocketAddr, mut random: Random, calm: 
         }
         left = left.saturating_sub(1);
         if left == 0 && !calm.load(Ordering::SeqCst) {
-            // Both sides find the connection gone, without a word.
+            // The connection is cut without a close frame.
             return;
         }
     }
 }
 
-/// What comes out for what goes in: nothing, the frame once or twice, and what was held back before.
+/// The frames to forward: none, the frame once or twice, and an earlier frame that was delayed.
 fn faults(message: Message, held: &mut Vec<Message>, random: &mut Random, calm: &AtomicBool) -> Vec<Message> {
     let mut out = Vec::new();
     match random.next() % 100 {
@@ -238,7 +238,7 @@ fn faults(message: Message, held: &mut Vec<Message>, random: &mut Random, calm: 
         12..20 => out.extend([message.clone(), message]),
         _ => out.push(message),
     }
-    // What was held back comes late, behind what followed it.
+    // A delayed frame follows the frames that came after it.
     out.append(held);
     out
 }

@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 use crate::cli::{Server, laneway};
 
-/// How long anything may take.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A folder for what programs write down, and a server.
+/// A server, and a folder that programs write to.
 struct World {
     dir: TempDir,
     server: Server,
@@ -30,7 +30,7 @@ impl World {
         World { dir, server }
     }
 
-    /// A program that writes down its dispatch and its process, and goes on as `rest` says.
+    /// A program that writes its dispatch and its process id to a file, and then runs `rest`.
     fn script(&self, rest: &str) -> PathBuf {
         let path = self.dir.path().join("program");
         let begun = self.begun().display().to_string();
@@ -85,7 +85,7 @@ impl World {
         made["id"].as_str().unwrap().to_owned()
     }
 
-    /// Starts a worker again whenever it has died, as a supervisor would, until the job has ended. Gives how many it took.
+    /// Restarts a worker whenever it has died, as a supervisor would, until the job has ended. Returns the number of starts.
     fn supervise(&self, program: &Path, job: &str) -> u32 {
         let begun = Instant::now();
         let (mut worker, mut lives) = (Killed(self.worker(program)), 1);
@@ -99,7 +99,7 @@ impl World {
     }
 }
 
-/// A worker that is killed when the test is done with it.
+/// A worker that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -110,16 +110,13 @@ impl Drop for Killed {
 }
 
 fn is_alive(pid: u32) -> bool {
-    // A process that waits to be reaped does nothing any more.
+    // A zombie process does nothing.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
 }
 
-/// Between two looks, and as long as a supervisor takes.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "other processes are looked at, which tell nobody when they change"
-)]
+/// The pause between two checks, and the delay of a supervisor.
+#[expect(clippy::disallowed_methods, reason = "the state of other processes is polled: they do not notify")]
 fn pause(span: Duration) {
     std::thread::sleep(span);
 }
@@ -165,7 +162,7 @@ fn defect_01_every_loss_counts_and_has_a_number_of_its_own() {
 fn defect_01_a_killed_workers_programs_are_dead_before_others_begin() {
     let cycles = std::env::var("LANEWAY_RESTART_CYCLES").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     let world = World::new();
-    // What it starts must die, too, and it writes down who that is.
+    // Its child must die, too: it writes the child's process id to a file.
     let helpers = world.dir.path().join("helpers");
     let program = world.script(&format!("sleep 300 &\necho $! >> {}\nwait", helpers.display()));
     world.submit(cycles);
@@ -174,7 +171,7 @@ fn defect_01_a_killed_workers_programs_are_dead_before_others_begin() {
         let helper = || std::fs::read_to_string(&helpers).unwrap_or_default().lines().count() >= cycle;
         until("the program does not begin", helper);
         drop(worker);
-        // As long as a supervisor takes.
+        // The delay of a supervisor.
         pause(Duration::from_millis(300));
         worker = Killed(world.worker(&program));
         let pid = world.starts()[cycle - 1].2;

@@ -1,5 +1,4 @@
-//! The server's side of the worker protocol, seen from outside: what it logs, what survives a kill, and certificates from
-//! one process to the other.
+//! The server's side of the worker protocol, from outside: its log lines, restarts after a kill, client certificates.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,10 +16,10 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::cli::{Server, code, laneway, text};
 
-/// How long a word of the server may take.
+/// The longest wait for a message of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A worker's end of a connection, held by a test.
+/// The worker's end of a connection, driven by the test.
 struct FakeWorker {
     socket: WebSocketStream<TcpStream>,
     tenant: &'static str,
@@ -33,7 +32,7 @@ impl FakeWorker {
         FakeWorker::having(url, tenant, token, &[]).await
     }
 
-    /// The same, of a process that still has these tasks.
+    /// The same, for a process that still runs these tasks.
     async fn having(url: &str, tenant: &'static str, token: Option<&str>, tasks: &[&Value]) -> FakeWorker {
         let address = url.strip_prefix("http://").unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
@@ -54,7 +53,7 @@ impl FakeWorker {
         fake
     }
 
-    /// Says something, and hears that it was heard.
+    /// Sends a frame, and waits for its acknowledgement.
     async fn ask(&mut self, kind: &str, payload: Value, task: Option<&Value>) {
         let id = self.send(kind, payload, task, json!({"request": true})).await;
         while self.receive("ack").await["payload"]["for"] != json!(id) {}
@@ -70,7 +69,7 @@ impl FakeWorker {
         id
     }
 
-    /// The next dispatch, taken.
+    /// The next dispatch; it is accepted.
     async fn take(&mut self) -> Value {
         let frame = self.receive("cmd.dispatch").await;
         let id = &frame["id"];
@@ -124,7 +123,7 @@ async fn d20_the_log_of_the_server_is_json_with_the_fields_of_the_protocol() {
     let task = fake.take().await;
     assert_eq!(task["corr"], json!(done));
     fake.bring(&task, json!({"r": "result-secret"})).await;
-    // The same outcome under another id, one that is rejected, and what cannot be read.
+    // The same outcome under another id, a rejected frame, and an unreadable one.
     fake.bring(&task, json!({"r": "result-secret"})).await;
     let rejected = server.json(&submit)["id"].as_str().unwrap().to_owned();
     let second = fake.receive("cmd.dispatch").await;
@@ -181,7 +180,7 @@ async fn d20_the_log_of_the_server_is_json_with_the_fields_of_the_protocol() {
     assert!(unreadable["id"].is_string(), "{unreadable}");
 }
 
-/// Everything of theirs is in memory; nothing reaches a worker that is to stop.
+/// The original has its runs in memory only, and its cancel never reaches the worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
     let dir = TempDir::new().unwrap();
@@ -227,11 +226,11 @@ async fn af_x16_a_run_survives_a_kill_and_its_cancel_reaches_the_worker() {
     );
     let canceled = http.post(format!("{}{path}/cancel", server.url)).send().await.unwrap();
     assert_eq!(canceled.status().as_u16(), 202);
-    let told = fake.receive("cmd.cancel").await;
-    assert_eq!((&told["corr"], &told["seq"]), (&second["corr"], &second["seq"]));
+    let cancel = fake.receive("cmd.cancel").await;
+    assert_eq!((&cancel["corr"], &cancel["seq"]), (&second["corr"], &second["seq"]));
     assert_eq!(show().await["status"], "cancelled");
-    let figures = http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
-    assert!(figures.contains(r#"ws_conn_active{tenant="default"} 1"#), "{figures}");
+    let metrics = http.get(format!("{}/metrics", server.url)).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains(r#"ws_conn_active{tenant="default"} 1"#), "{metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -244,13 +243,13 @@ async fn defect_15_results_of_workers_count_while_the_server_drains() {
     let beat = json!({"healthy": true, "metrics": {"inflight": 1}});
     fake.ask("heartbeat", beat, None).await;
     server.signal("TERM");
-    // It drains from when on it takes no more jobs.
+    // From now on the worker drains and takes no jobs.
     let begun = std::time::Instant::now();
     while server.run(&["submit", "k"]).status.success() {
         assert!(begun.elapsed() < PATIENCE, "it never drains");
     }
     fake.bring(&task, json!({"n": 1})).await;
-    // That was all that it waited for.
+    // It waited for that task only.
     let ended = loop {
         match tokio::time::timeout(PATIENCE, fake.socket.next()).await.expect("the socket stays open") {
             Some(Ok(Message::Close(close))) => break close,
@@ -294,7 +293,7 @@ impl Authority {
     }
 }
 
-/// Ends a process with the test.
+/// Kills a process on drop.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -348,5 +347,10 @@ fn d4_a_worker_process_shows_its_certificate_and_runs_the_jobs_of_its_tenant() {
     assert_eq!((&job["state"], &job["result"]), (&json!("succeeded"), &json!({"a": 1})), "{job}");
     assert_eq!(job["tenant"], "acme");
     let unauthenticated = server.run(&["--ca", ca.to_str().unwrap(), "jobs", "list"]);
-    assert_ne!(code(&unauthenticated), 0, "nobody comes in without one: {}", text(&unauthenticated.stdout));
+    assert_ne!(
+        code(&unauthenticated),
+        0,
+        "a worker without a certificate is rejected: {}",
+        text(&unauthenticated.stdout)
+    );
 }

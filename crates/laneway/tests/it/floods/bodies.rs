@@ -1,4 +1,4 @@
-//! Bodies that are withheld or mostly waste, and what they cost.
+//! The cost of bodies that never arrive, and of bodies that are mostly invalid.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ fn items() -> usize {
     count("LANEWAY_FLOOD_ITEMS", 800_000)
 }
 
-/// Bodies that one tenant announces and does not send, and bodies that it sends in part, keep no other tenant from its
-/// submits, however many of the connections they take.
+/// One tenant announces bodies and sends none of them, or a part of them. Other tenants can submit jobs, however many
+/// connections those bodies take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_11_withheld_bodies_block_no_other_call() {
     let dir = tempfile::tempdir().unwrap();
@@ -26,7 +26,7 @@ async fn defect_11_withheld_bodies_block_no_other_call() {
     let mut withheld = Vec::new();
     for n in 0..sockets() {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        // The server may have ended it already.
+        // The server may have closed the connection already.
         drop(stream.write_all(head.as_bytes()).await);
         if n % 2 == 0 {
             drop(stream.write_all(&[b' '; 70_000]).await);
@@ -35,7 +35,7 @@ async fn defect_11_withheld_bodies_block_no_other_call() {
     }
     let body = json!({"kind": "k", "payload": "x".repeat(100_000)});
     for _ in 0..20 {
-        // On a connection of its own each time.
+        // Each call has its own connection.
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let call = http.post(format!("http://{}/v1/jobs", server.address)).bearer_auth(&other).json(&body);
         let answered = tokio::time::timeout(Duration::from_secs(4), call.send()).await;
@@ -43,7 +43,7 @@ async fn defect_11_withheld_bodies_block_no_other_call() {
     }
 }
 
-/// A batch with far too many items is rejected without holding others up and without keeping memory.
+/// A batch with far too many items is rejected. It does not delay other calls, and its memory is freed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_09_a_batch_of_waste_stalls_no_client_and_keeps_no_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ async fn defect_09_a_batch_of_waste_stalls_no_client_and_keeps_no_memory() {
     }
     let slowest = probe.slowest();
     let peak = server.memory_kib("VmHWM") - peak;
-    // The allocator gives memory back while the server goes on, not at the moment of the answer.
+    // The allocator frees memory some time after the answer.
     let kept_max = body_kib * 2 + 32 * 1_024;
     let mut kept = server.memory_kib("VmRSS").saturating_sub(resident);
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Sockets that say nothing: plain ones, half a head, WebSockets of workers and gateways, TLS handshakes.
+//! Silent sockets: plain ones, half a request head, WebSockets of workers and gateways, TLS handshakes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use super::{Probe, Server, sockets};
 /// How long the slowest probe may take.
 const SLOWEST_MAX: Duration = Duration::from_millis(1_500);
 
-/// Opens connections that begin like this and say nothing more.
+/// Opens connections that send this text and nothing more.
 async fn open(address: SocketAddr, beginning: &str, count: usize) -> Vec<TcpStream> {
     let mut silent = Vec::new();
     for _ in 0..count {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // The server may have ended it already.
+        // The server may have closed the connection already.
         drop(stream.write_all(beginning.as_bytes()).await);
         silent.push(stream);
     }
@@ -35,7 +35,7 @@ fn upgrade(path: &str) -> String {
     )
 }
 
-/// Comes in as a worker with a token and waits for the answer to its handshake.
+/// Connects as a worker with a token, and waits for the answer to its handshake.
 async fn works(server: &Server, token: &str) {
     let url = format!("ws://{}/v1/workers/connect", server.address);
     let mut request = url.into_client_request().unwrap();
@@ -56,7 +56,7 @@ async fn works(server: &Server, token: &str) {
     panic!("the socket ended");
 }
 
-/// Whatever is silent, and however much of it, callers and workers with a token are served.
+/// Silent sockets do not keep the server from serving callers and workers with a token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_07_silent_sockets_block_no_client() {
     let dir = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ async fn defect_07_silent_sockets_block_no_client() {
     assert!(slowest < SLOWEST_MAX, "a probe waited {slowest:?}");
 }
 
-/// TLS handshakes that never go on keep nobody from theirs.
+/// Unfinished TLS handshakes do not keep other clients from connecting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_07_silent_handshakes_block_no_client() {
     let dir = tempfile::tempdir().unwrap();

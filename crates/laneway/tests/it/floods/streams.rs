@@ -1,4 +1,4 @@
-//! Streams that nobody reads, and what they cost.
+//! The cost of event streams whose clients do not read.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn jobs() -> usize {
 /// How long 99 of 100 probes may take. With the defect they took up to 2.9 s beside 1,000 streams.
 const SLOWEST_MAX: Duration = Duration::from_millis(2_200);
 
-/// Streams of a viewer that hears nothing cost nothing, and streams of the tenant whose jobs run cost little.
+/// Streams without events cost nothing, and streams of the tenant whose jobs run cost little.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_10_unread_streams_cost_little() {
     let dir = tempfile::tempdir().unwrap();
@@ -38,7 +38,7 @@ async fn defect_10_unread_streams_cost_little() {
         sockets(),
         jobs()
     );
-    // What is put into the buffers of connections that nobody reads is copied for each of them.
+    // The server copies events into the buffer of each connection, even if its client does not read.
     let (slack, per_stream) = (Duration::from_millis(500), Duration::from_millis(3));
     let streams = u32::try_from(sockets()).unwrap();
     assert!(beside_idle < alone * 3 / 2 + slack, "streams of another tenant cost {beside_idle:?}");
@@ -48,7 +48,7 @@ async fn defect_10_unread_streams_cost_little() {
     }
 }
 
-/// What running jobs costs the server in time on its cores, and how long the slowest of 99 in 100 probes beside it took.
+/// The CPU time of the server while it runs jobs, and the 99th percentile of the probes beside them.
 async fn cost(server: &Server, submitter: &str) -> (Duration, Duration) {
     let before = server.cpu();
     let probe = Probe::start(server);
@@ -57,7 +57,7 @@ async fn cost(server: &Server, submitter: &str) -> (Duration, Duration) {
     (server.cpu() - before, slowest)
 }
 
-/// Opens streams and reads no further than their beginning.
+/// Opens streams and reads only their first bytes.
 async fn open_streams(server: &Server, token: &str, count: usize) -> Vec<TcpStream> {
     let mut streams = Vec::new();
     for _ in 0..count {

@@ -1,10 +1,10 @@
-//! Tokens that a tenant makes in vain, until its share of the table is full.
+//! One tenant creates tokens until its share of the table is full.
 
 use serde_json::json;
 
 use super::{Server, count};
 
-/// A tenant that fills its share of the table keeps nobody else from making or rotating tokens.
+/// A tenant that fills its share of the table does not keep other tenants from creating or rotating tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_08_tokens_of_one_tenant_leave_capacity_for_others() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Calls that wait for a job, far more than there may be.
+//! Many more calls wait for a job than the limit allows.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::{Probe, Server, head, sockets};
 
-/// A tenant whose calls wait keeps neither connections nor waiting calls from another one.
+/// The waiting calls of one tenant take neither the connections nor the waiting calls of another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_11_waiting_calls_block_no_other_call() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Cron turns as a program holds them: made, listed, changed, switched, run and read.
+//! Cron jobs of an embedded gateway: created, listed, changed, disabled, fired and read.
 
 use laneway::gateway::{CronPatch, CronTurn, FiringStatus, Gateway, GatewayError, Timing};
 use laneway_core::Span;

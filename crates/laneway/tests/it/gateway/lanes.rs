@@ -1,4 +1,4 @@
-//! Lanes: made on demand, full ones, and none that deadlocks.
+//! Lanes: created on demand, full lanes, and no deadlocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What a run knows of its callers, what outlives the process, and turns by the clock.
+//! The context of a turn, messages that survive a restart, and cron turns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use laneway::gateway::{CronTurn, GatewayError, Request, Timing, Wall};
 
 use super::stage::{CHAT, PATIENCE, START, Stage, answered, plain};
 
-/// Something of the process that a caller hands on.
+/// An object of the process that a caller passes to the turn.
 struct Collector(&'static str);
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn x13_a_message_runs_though_its_caller_is_gone() {
     assert_eq!(turn.run.text(), "2");
     assert_eq!(turn.run.context().get::<Collector>().unwrap().0, "mine");
     turn.answer("ok");
-    // A caller that stops to wait before the outcome is there cancels nothing either.
+    // A caller that stops waiting early does not cancel the turn.
     let waits = stage.gateway.schedule("main", Request::new(CHAT, "3"));
     assert!(tokio::time::timeout(Duration::ZERO, waits).await.is_err());
 }
@@ -72,7 +72,7 @@ async fn waiting_messages_outlive_the_process_with_their_values_and_are_answered
         assert!(turn.run.context().get::<Collector>().is_none(), "it went with its process");
         turn.answer("ok");
     }
-    // The first message of this process is about what happens in it: the old one is not told again.
+    // The first message of this process is about its own job: the earlier message is not sent again.
     let ticket = stage.gateway.enqueue("main", Request::new("agent:b:chat:2", "y"), plain()).await.unwrap();
     let job = ticket.job();
     stage.gateway.laneway().cancel(job).await.unwrap();

@@ -72,7 +72,7 @@ async fn gc_q5_an_interrupt_ends_what_runs_and_starts_when_it_has_ended() {
     let second = stage.ask("now", urgent).await.unwrap();
     assert_eq!(failed(first).await, "context canceled");
     assert_eq!(failed(waiting).await, "context canceled");
-    // X12: a canceled run that is slow to end keeps the session.
+    // X12: a canceled turn that is slow to end keeps its slot in the session.
     assert!(turn.run.is_canceled() && stage.is_quiet().await);
     turn.answer("too late");
     let turn = stage.next().await;
@@ -140,7 +140,7 @@ async fn gc_d2_d3_each_message_says_how_long_it_waits() {
     stage.next().await.answer("A");
     stage.next().await.answer("B");
     assert_eq!((answered(a).await, answered(b).await), ("A".to_owned(), "B".to_owned()));
-    // GC-D9: one without a window joins those that wait, and they go at once.
+    // GC-D9: a message without a window joins the debounce batch and ends it.
     let window = Options { debounce: Duration::from_secs(5), ..Options::default() };
     let (a, b) = (stage.ask("picture", window).await.unwrap(), stage.send("what is it?").await);
     let turn = stage.next().await;

@@ -1,4 +1,4 @@
-//! A gateway whose turns wait for the test to tell them how to end.
+//! A gateway whose turns wait until the test ends them.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use laneway::{Clock, Embedded, Failure};
 use laneway_core::{Mono, Now, Wall};
 use tokio::sync::{mpsc, oneshot};
 
-/// When every test begins.
+/// The time at which every test begins.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_800_000_000_000) };
-/// Waits longer than this mean that something never comes.
+/// The longest wait of a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The session of most tests.
 pub const CHAT: &str = "agent:writer:telegram:direct:42";
@@ -28,19 +28,19 @@ pub struct Started {
 }
 
 impl Started {
-    /// Ends the turn so.
+    /// Ends the turn with this outcome.
     pub fn cue(self, cue: Cue) {
-        // A turn that was told to stop may have ended by itself.
+        // A turn that was canceled may have ended by itself.
         let _ = self.go.send(cue);
     }
 
-    /// Ends the turn well.
+    /// Ends the turn with an answer.
     pub fn answer(self, text: &'static str) {
         self.cue(Cue::Answer(text));
     }
 }
 
-/// A gateway and what begins in it.
+/// A gateway and its started turns.
 pub struct Stage {
     pub gateway: Gateway,
     pub clock: Clock,
@@ -48,17 +48,17 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// In memory, without debounce, on a clock that stands still. Turns end when they are told to stop.
+    /// In memory, without debounce, on a clock that stands still. Turns end when they are canceled.
     pub async fn new() -> Stage {
         Stage::with(|builder| builder).await
     }
 
-    /// The same, built further by the test.
+    /// The same, with further settings.
     pub async fn with(build: impl FnOnce(Builder) -> Builder) -> Stage {
         Stage::over(laneway::embedded().in_memory(), false, build).await
     }
 
-    /// The same, with turns that do not end before they are told how.
+    /// The same, with turns that end only with the outcome that the test gives them.
     pub async fn stubborn() -> Stage {
         Stage::over(laneway::embedded().in_memory(), true, |builder| builder).await
     }
@@ -79,9 +79,9 @@ impl Stage {
         tokio::time::timeout(PATIENCE, self.started.recv()).await.expect("no turn begins").unwrap()
     }
 
-    /// True when no turn begins, as far as everything that was asked so far goes.
+    /// True when no turn has started because of the requests so far.
     pub async fn is_quiet(&mut self) -> bool {
-        // Two looks through the loop: what the first one's turn decided has been told by the second.
+        // Two barriers: the decisions of the first batch are published before the second one returns.
         for _ in 0..2 {
             self.gateway.laneway().scheduler().barrier().await.unwrap();
             tokio::task::yield_now().await;
@@ -89,7 +89,7 @@ impl Stage {
         self.started.try_recv().is_err()
     }
 
-    /// Takes a message up in the session of the tests.
+    /// Enqueues a message in the session of the tests.
     pub async fn send(&self, text: &str) -> Ticket {
         self.ask(text, plain()).await.unwrap()
     }
@@ -105,18 +105,18 @@ pub fn plain() -> Options {
     Options { debounce: Duration::ZERO, ..Options::default() }
 }
 
-/// The outcome of a ticket, which must come.
+/// The outcome of a ticket. Panics if it does not arrive in time.
 pub async fn outcome(ticket: Ticket) -> Outcome {
     tokio::time::timeout(PATIENCE, ticket.outcome()).await.expect("the outcome never comes")
 }
 
-/// What was answered.
+/// The answer of an outcome.
 pub async fn answered(ticket: Ticket) -> String {
     let Answer { content, .. } = outcome(ticket).await.unwrap();
     content
 }
 
-/// What went wrong.
+/// The error of an outcome.
 pub async fn failed(ticket: Ticket) -> String {
     outcome(ticket).await.unwrap_err().to_string()
 }

@@ -1,4 +1,4 @@
-//! The stop button, reset, drain: everybody who waits gets an outcome, and nothing that was stopped runs later.
+//! Stop, reset and drain: every waiting caller gets an outcome, and no stopped message runs later.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -31,7 +31,7 @@ async fn gc_q8_after_a_reset_the_old_run_ends_and_a_new_one_succeeds() {
     assert_eq!((halted.running, halted.waiting, halted.generation), (1, 1, 1));
     assert_eq!(failed(waiting).await, "session queue cleared during reset");
     assert_eq!(failed(old).await, "session queue cleared during reset");
-    // X17: the end of the old run frees its own place and changes nothing of the new one, though they share a run id.
+    // X17: the end of the old turn frees its own slot, and does not change the new turn, though they share a run id.
     let new = stage.gateway.enqueue("main", same("new"), plain()).await.unwrap();
     let after = stage.send("after").await;
     assert!(stage.is_quiet().await);
@@ -78,7 +78,7 @@ async fn stop_ends_the_oldest_turn_and_the_others_go_on() {
     assert_eq!((halted.running, halted.waiting, halted.feedback()), (1, 0, "Task stopped."));
     assert_eq!(failed(first).await, "context canceled");
     assert!(oldest.run.is_canceled() && !other.run.is_canceled());
-    // X12: its place is free when it has really ended, not before.
+    // X12: its slot is free only when it has ended.
     assert!(stage.is_quiet().await);
     oldest.answer("late");
     let last = stage.next().await;
@@ -176,11 +176,11 @@ async fn a_canceled_turn_clears_its_channel_and_leaves_its_record() {
         event: message.event,
     };
     assert_eq!(message, expected);
-    // The run was canceled; what it knows stays readable.
+    // The turn was canceled; its context stays readable.
     assert!(turn.run.is_canceled());
     assert_eq!(turn.run.context().value("tenant"), Some(&"acme".into()));
     assert_eq!(turn.run.trace_id(), Some("trace-7"));
-    // And the end of the job is written, with what it was.
+    // The end of the job is stored with its reason.
     let view = stage.gateway.laneway().job(job).wait().await.unwrap();
     assert_eq!(view.state(), laneway::JobState::Canceled);
 }

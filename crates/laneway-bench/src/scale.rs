@@ -16,12 +16,12 @@ use laneway_core::{
 use laneway_runtime::Driver;
 use laneway_store::SqliteStore;
 
-use super::Bench;
-use super::child::Server;
-use super::drain::{BenchScheduler, job, runtime};
-use super::load::requests_per_second;
-use super::raw::payload;
-use super::report::{Goal, Measurement, Unit};
+use crate::bench::Bench;
+use crate::child::Server;
+use crate::drain::{BenchScheduler, job, runtime};
+use crate::load::requests_per_second;
+use crate::measurement::{Goal, Measurement, Unit};
+use crate::raw::payload;
 
 const AGENTS: u64 = 10_000;
 const SESSIONS: u64 = 100_000;
@@ -41,7 +41,7 @@ const SETTINGS: [(&str, &str); 5] = [
 ];
 
 /// All benchmarks at scale.
-pub fn million(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
+pub fn million(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
     let (queued, ended) = (bench.sized(1_000_000), bench.sized(5_000_000));
     let dir = bench.fresh_dir("scale")?;
     make_ended(bench, &dir, ended)?;
@@ -100,7 +100,7 @@ pub fn million(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
 }
 
 /// Makes ended jobs: 500 are submitted, opened and finished in a few batches.
-fn make_ended(bench: &Bench, dir: &Path, ended: u64) -> anyhow::Result<()> {
+fn make_ended(bench: &Bench<'_>, dir: &Path, ended: u64) -> anyhow::Result<()> {
     let store = SqliteStore::open(dir, Default::default())?;
     let mut now = wall_now()?;
     let settings = Settings { running_max: 100_000, ..Settings::default() };

@@ -15,14 +15,14 @@ use laneway_store::SqliteStore;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::Bench;
-use super::drain::{job, runtime};
-use super::load::Connection;
-use super::raw::{append_and_sync, payload};
-use super::report::{Goal, Measurement, Unit, median};
+use crate::bench::Bench;
+use crate::drain::{job, runtime};
+use crate::load::Connection;
+use crate::measurement::{Goal, Measurement, Unit, median};
+use crate::raw::{append_and_sync, payload};
 
 /// Both benchmarks: in process, and over HTTP.
-pub fn idle(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
+pub fn idle(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
     let count = u32::try_from(bench.sized(500).max(50))?;
     let (mut inside, mut http, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -57,7 +57,7 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
         let at = Instant::now();
         let entered = entered.clone();
         async move {
-            entered.send(at).await.expect("somebody listens");
+            entered.send(at).await.expect("the benchmark receives");
             Outcome::Succeeded(None)
         }
     });

@@ -20,11 +20,11 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::Bench;
-use super::child::Server;
-use super::drain::runtime;
-use super::load::{Connection, requests_per_second};
-use super::report::{Goal, Measurement, Unit};
+use crate::bench::Bench;
+use crate::child::Server;
+use crate::drain::runtime;
+use crate::load::{Connection, requests_per_second};
+use crate::measurement::{Goal, Measurement, Unit};
 
 /// Tasks of the one worker at once, and messages of the echo in flight.
 const PARALLEL: u32 = 64;
@@ -46,7 +46,7 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 
 /// All benchmarks of workers.
-pub fn over_sockets(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
+pub fn over_sockets(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
     let jobs = bench.sized(50_000);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -137,7 +137,7 @@ async fn connect(address: SocketAddr, path: &str) -> anyhow::Result<Socket> {
 
 /// Connects many workers and submits [`RATE`] jobs per second. Returns the bytes per worker, and the 99th
 /// percentile of the time from submit to dispatch in milliseconds.
-async fn fleet(bench: &Bench, server: &Server) -> anyhow::Result<(f64, f64)> {
+async fn fleet(bench: &Bench<'_>, server: &Server) -> anyhow::Result<(f64, f64)> {
     let workers = bench.sized(FLEET);
     let before = server.resident_anonymous()?;
     let began = Instant::now();

@@ -13,11 +13,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::Bench;
-use super::child::Server;
-use super::drain::runtime;
-use super::load::Connection;
-use super::report::{Goal, Measurement, Unit};
+use crate::bench::Bench;
+use crate::child::Server;
+use crate::drain::runtime;
+use crate::load::Connection;
+use crate::measurement::{Goal, Measurement, Unit};
 
 /// How many streams are open.
 const STREAMS: u64 = 1_000;
@@ -27,7 +27,7 @@ const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 const SETTINGS: [(&str, &str); 1] = [("LANEWAY_LANES__MAIN__RUNNING_MAX", "1024")];
 
 /// The benchmarks.
-pub fn beside_readers(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
+pub fn beside_readers(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
     let jobs = bench.sized(100_000);
     let (mut alone, mut idle, mut busy) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=bench.runs {

@@ -187,9 +187,9 @@ impl World {
     }
 
     fn apply(&mut self, command: Command) {
-        let told = self.effects.notices.len();
+        let before = self.effects.notices.len();
         std::hint::black_box(self.engine.apply(self.now, command, &mut self.effects));
-        for notice in &self.effects.notices[told..] {
+        for notice in &self.effects.notices[before..] {
             if let Notice::Offer(offer) = notice {
                 self.open.push_back(offer.fence);
             }

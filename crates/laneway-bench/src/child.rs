@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::load::Connection;
+use crate::load::Connection;
 
 /// How long a server may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);

@@ -4,11 +4,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Bench;
-use super::child::Server;
-use super::load::requests_per_second;
-use super::raw::{self, payload};
-use super::report::{Goal, Measurement, Unit};
+use crate::bench::Bench;
+use crate::child::Server;
+use crate::load::requests_per_second;
+use crate::measurement::{Goal, Measurement, Unit};
+use crate::raw::{self, payload};
 
 /// No job starts: only admission is measured.
 const PAUSED: [(&str, &str); 1] = [("LANEWAY_LANES__MAIN__PAUSED", "true")];
@@ -18,7 +18,7 @@ const JOBS_PER_CALL: u64 = 1_000;
 const BATCH_CONNECTIONS: u64 = 4;
 
 /// One job per call.
-pub fn one_a_call(bench: &Bench) -> anyhow::Result<Measurement> {
+pub fn one_a_call(bench: &Bench<'_>) -> anyhow::Result<Measurement> {
     let requests = bench.sized(200_000);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -36,7 +36,7 @@ pub fn one_a_call(bench: &Bench) -> anyhow::Result<Measurement> {
 }
 
 /// A thousand jobs per call, without and with idempotency keys.
-pub fn thousand_a_call(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
+pub fn thousand_a_call(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
     let jobs = bench.sized(200_000);
     let (mut plain, mut keyed, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=bench.runs {
@@ -62,7 +62,7 @@ pub fn thousand_a_call(bench: &Bench) -> anyhow::Result<Vec<Measurement>> {
     ])
 }
 
-fn batches(bench: &Bench, jobs: u64, keyed: bool) -> anyhow::Result<f64> {
+fn batches(bench: &Bench<'_>, jobs: u64, keyed: bool) -> anyhow::Result<f64> {
     let server = Server::laneway(&bench.fresh_dir("batch")?, &PAUSED)?;
     let calls = jobs / JOBS_PER_CALL;
     let key = AtomicU64::new(0);

@@ -14,14 +14,14 @@ use laneway_core::{JobSpec, Key, LaneSettings, Name, Origin, Outcome, Reply, Ses
 use laneway_runtime::{Handlers, Options, Scheduler};
 use laneway_store::SqliteStore;
 
-use super::Bench;
-use super::raw::{self, payload};
-use super::report::{Goal, Measurement, Unit};
+use crate::bench::Bench;
+use crate::measurement::{Goal, Measurement, Unit};
+use crate::raw::{self, payload};
 
 const OPEN: u32 = 1_024;
 
 /// The benchmark.
-pub fn by_local_handlers(bench: &Bench) -> anyhow::Result<Measurement> {
+pub fn by_local_handlers(bench: &Bench<'_>) -> anyhow::Result<Measurement> {
     let jobs = bench.sized(200_000);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for run in 1..=bench.runs {

@@ -1,9 +1,6 @@
-//! Benchmark results: what was measured, beside which limit, and whether the goal is met.
+//! Benchmark results: the values, the raw limit beside them, and whether the goal is met.
 
 use serde_json::json;
-
-use crate::output::{Output, Paint};
-use crate::table::{Cell, Table};
 
 /// One benchmark result.
 pub struct Measurement {
@@ -53,6 +50,27 @@ impl Measurement {
         Measurement { name: name.into(), unit, ours, raw: Some((raw, raw_is)), goal }
     }
 
+    /// The name of the benchmark.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The median of our values as text.
+    pub fn ours_text(&self) -> String {
+        self.unit.text(median(&self.ours))
+    }
+
+    /// The lowest and the highest of our values as text.
+    pub fn spread_text(&self) -> String {
+        let (low, high) = spread(&self.ours);
+        format!("{} … {}", self.unit.text(low), self.unit.text(high))
+    }
+
+    /// The median of the raw limit as text, and its description.
+    pub fn raw_text(&self) -> Option<(String, &'static str)> {
+        self.raw.as_ref().map(|(raw, raw_is)| (self.unit.text(median(raw)), *raw_is))
+    }
+
     /// The median of the ratios of each pair.
     fn ratio(&self) -> Option<f64> {
         let (raw, _) = self.raw.as_ref()?;
@@ -60,7 +78,7 @@ impl Measurement {
     }
 
     /// Whether the goal is met. `None`: there is no goal.
-    fn met(&self) -> Option<bool> {
+    pub fn met(&self) -> Option<bool> {
         let value = self.ratio().unwrap_or_else(|| median(&self.ours));
         Some(match self.goal? {
             Goal::AtLeast(goal) => value >= goal,
@@ -68,7 +86,8 @@ impl Measurement {
         })
     }
 
-    fn goal_text(&self) -> String {
+    /// The goal as text; empty if there is none.
+    pub fn goal_text(&self) -> String {
         let text = |value: f64| match (self.raw.is_some(), self.unit) {
             (true, Unit::PerSecond) => format!("{:.0} %", value * 100.0),
             (true, _) => format!("{value} ×"),
@@ -81,7 +100,8 @@ impl Measurement {
         }
     }
 
-    fn ratio_text(&self) -> String {
+    /// The ratio to the raw limit as text; empty if there is none.
+    pub fn ratio_text(&self) -> String {
         match (self.ratio(), self.unit) {
             (None, _) => String::new(),
             (Some(ratio), Unit::PerSecond) => format!("{:.0} %", ratio * 100.0),
@@ -89,7 +109,8 @@ impl Measurement {
         }
     }
 
-    fn document(&self) -> serde_json::Value {
+    /// The result for programs.
+    pub fn document(&self) -> serde_json::Value {
         let summary = |values: &[f64]| {
             let (low, high) = spread(values);
             json!({"median": median(values), "min": low, "max": high, "runs": values})
@@ -125,61 +146,6 @@ impl Unit {
             Unit::Bytes => format!("{:.0} MB", value / 1e6),
         }
     }
-
-    fn spread_text(self, values: &[f64]) -> String {
-        let (low, high) = spread(values);
-        format!("{} … {}", self.text(low), self.text(high))
-    }
-}
-
-/// Shows all results: a table for people, one document for programs.
-pub fn show(output: &Output, measurements: &[Measurement], quick: bool) -> anyhow::Result<()> {
-    if output.json {
-        let document = json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "quick": quick,
-            "cores": std::thread::available_parallelism().map_or(0, usize::from),
-            "figures": measurements.iter().map(Measurement::document).collect::<Vec<_>>(),
-        });
-        println!("{}", serde_json::to_string_pretty(&document)?);
-        return Ok(());
-    }
-    let mut table = Table::new()
-        .left("FIGURE")
-        .right("OURS")
-        .left("SPREAD")
-        .right("RAW")
-        .right("RATIO")
-        .left("GOAL")
-        .left("MET");
-    for measurement in measurements {
-        let raw =
-            measurement.raw.as_ref().map_or(String::new(), |(raw, _)| measurement.unit.text(median(raw)));
-        let met = match measurement.met() {
-            None => Cell::plain(""),
-            Some(true) => Cell::painted("yes", Paint::Green),
-            Some(false) => Cell::painted("no", Paint::Red),
-        };
-        table.row(vec![
-            Cell::plain(&measurement.name),
-            Cell::plain(measurement.unit.text(median(&measurement.ours))),
-            Cell::plain(measurement.unit.spread_text(&measurement.ours)),
-            Cell::plain(raw),
-            Cell::plain(measurement.ratio_text()),
-            Cell::plain(measurement.goal_text()),
-            met,
-        ]);
-    }
-    table.print(output);
-    for (measurement, raw_is) in
-        measurements.iter().filter_map(|measurement| Some((measurement, measurement.raw.as_ref()?.1)))
-    {
-        println!("{}: beside {raw_is}", measurement.name);
-    }
-    if quick {
-        println!("A quick run: rough results only.");
-    }
-    Ok(())
 }
 
 /// The median.
