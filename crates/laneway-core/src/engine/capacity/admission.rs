@@ -51,10 +51,9 @@ impl Engine {
         let (tenant, kind) = (self.queue.class(old).tenant(), self.queue.class(old).own_kind());
         let placement = self.workers.placement_of(&self.queue, old).cloned();
         let names = (self.queue.tenant_name(tenant).clone(), self.queue.kind_name(kind).clone());
-        let node = self.jobs[job].agent_queue();
         let belongs = Belongs {
-            lane: self.queue.agent_queue(node).lane(),
-            agent_queue: Some(node),
+            lane: self.queue.lane_of(&self.jobs[job]),
+            agent_queue: Some(self.jobs[job].agent_queue()),
             tenant: Some(tenant),
             kind: Some(kind),
         };
@@ -70,12 +69,8 @@ impl Engine {
     /// Pull workers claim the jobs of a lane from now on, or no longer do.
     pub(in crate::engine) fn change_demands_in(&mut self, lane: Ix<Lane>) {
         let pull = self.queue.lane(lane).settings().pull.is_pull();
-        let jobs: Vec<Ix<Job>> = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| self.queue.agent_queue(job.agent_queue()).lane() == lane)
-            .map(|(ix, _)| ix)
-            .collect();
+        let jobs: Vec<Ix<Job>> =
+            self.jobs.iter().filter(|(_, job)| self.queue.lane_of(job) == lane).map(|(ix, _)| ix).collect();
         for job in jobs {
             let was = self.queue.demand_of(&self.jobs[job]);
             let demand = Demand::moved(was, pull, self.jobs[job].unique());
@@ -87,7 +82,7 @@ impl Engine {
     pub(in crate::engine) fn free_capacity(&mut self, now: Now) -> FreeCapacity {
         let capacity = self.capacity.free(now, &self.settings.capacity);
         while let Some((job, cost)) = self.first_in_line(now, &capacity) {
-            if cost > capacity.units() || !self.waits_for_a_claim(job) {
+            if cost > capacity.units() || !self.queue.waits_for_claim(&self.jobs[job]) {
                 return capacity.reserved_for((job, cost));
             }
             // Its units are free, and the next worker that claims it gets it.
@@ -113,11 +108,6 @@ impl Engine {
         jobs.next()
     }
 
-    pub(in crate::engine) fn waits_for_a_claim(&self, job: Ix<Job>) -> bool {
-        let lane = self.queue.lane_of(&self.jobs[job]);
-        self.queue.lane(lane).settings().pull.dispatch == Dispatch::Claim
-    }
-
     /// True when every gate of a waiting job is open, units left out.
     pub(in crate::engine) fn is_open_but_for_units(
         &self,
@@ -126,21 +116,21 @@ impl Engine {
         capacity: &FreeCapacity,
     ) -> bool {
         let entry = &self.jobs[job];
-        let Some(bin) = entry.bin().filter(|_| !self.jobs[job].is_overdue(now)) else { return false };
+        let Some(bin) = entry.bin().filter(|_| !entry.is_overdue(now)) else { return false };
         let is_first = self.queue.first_in_bin(bin).is_some_and(|(_, head)| head == job);
         let is_head = entry.session().is_none() || is_first;
-        let node = self.queue.agent_queue(entry.agent_queue());
-        let lane = self.queue.lane(node.lane());
+        let agent_queue = self.queue.agent_queue(entry.agent_queue());
+        let lane = self.queue.lane(agent_queue.lane());
         is_head
             && self.queue.bin_hangs(bin)
             && self.queue.open() < self.settings.running_max
             && !lane.settings().paused
             && lane.open() < lane.settings().running_max
-            && node.open() < lane.settings().running_per_agent_max
+            && agent_queue.open() < lane.settings().running_per_agent_max
             && self.queue.class_is_open(&self.workers, entry.class())
-            && self.queue.first_closed_key(&self.jobs[job]).is_none()
+            && self.queue.first_closed_key(entry).is_none()
             && !(self.queue.goes_to_workers(entry.class()) && self.picked_worker(job).is_none())
-            && self.queue.demand_of(&self.jobs[job]).is_none_or(|demand| capacity.is_quiet_for(demand))
+            && self.queue.demand_of(entry).is_none_or(|demand| capacity.is_quiet_for(demand))
     }
 
     /// A job with a cost is about to start: counts which jobs it bypasses.
@@ -185,7 +175,7 @@ impl Engine {
         self.queue.unreserve(job, &self.jobs[job], open.number());
     }
 
-    /// The first job of a lane with this demand that no key holds back. Bins that met a closed key are hung there.
+    /// The first job of a lane with this demand that no key blocks. Moves bins that met a closed key to that key.
     pub(in crate::engine) fn first_of_demand(
         &mut self,
         lane: Ix<Lane>,

@@ -228,7 +228,7 @@ impl Engine {
         let pull = self.queue.lane(belongs.lane).settings().pull.is_pull();
         let offered = pull || belongs.kind.is_some_and(|kind| self.queue.kind(kind).executor().is_some());
         let offered =
-            offered || (self.settings.strict_kinds && self.workers.offer(&self.queue, spec, belongs));
+            offered || (self.settings.strict_kinds && self.workers.can_run(&self.queue, spec, belongs));
         if self.settings.strict_kinds && !offered && !self.settings.kinds.contains_key(&spec.kind) {
             let message = format!(
                 "kind: no executor offers {:?}; register a handler or a target for it",

@@ -452,7 +452,7 @@ impl Engine {
         {
             holds.push(Hold::Reserved { job: self.jobs[due].id() });
         }
-        if self.waits_for_a_claim(job) && holds.is_empty() {
+        if self.queue.waits_for_claim(&self.jobs[job]) && holds.is_empty() {
             let lane = self.queue.agent_queues[self.jobs[job].agent_queue()].lane;
             holds.push(Hold::Unclaimed { lane: self.queue.lanes[lane].name.clone() });
         }

@@ -6,6 +6,7 @@ use crate::engine::jobs::submit::Belongs;
 use crate::engine::queue::{
     AgentQueue, Bin, Class, Demand, Executor, KeyEntry, KeyName, Kind, Lane, Queue, QueueHead, Rank, Tenant,
 };
+use crate::lease::Dispatch;
 use crate::settings::MAIN_LANE;
 use crate::{JobSpec, Name};
 
@@ -198,6 +199,11 @@ impl Queue {
     pub(in crate::engine) fn goes_to_workers(&self, class: Ix<Class>) -> bool {
         let class = &self.classes[class];
         class.route.is_some() || (class.placement.is_some() && !self.is_pull(class.demand))
+    }
+
+    /// True for a job that starts only when a pull worker claims it.
+    pub(in crate::engine) fn waits_for_claim(&self, job: &Job) -> bool {
+        self.lane_of_job(job).settings.pull.dispatch == Dispatch::Claim
     }
 
     /// True while some job has a capacity request.

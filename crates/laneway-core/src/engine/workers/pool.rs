@@ -91,7 +91,7 @@ impl WorkerPool {
 
 impl Workers {
     /// True when a worker of the tenant can run jobs like this one.
-    pub(in crate::engine) fn offer(&self, queue: &Queue, spec: &JobSpec, belongs: Belongs) -> bool {
+    pub(in crate::engine) fn can_run(&self, queue: &Queue, spec: &JobSpec, belongs: Belongs) -> bool {
         let Some(groups) = belongs.tenant.and_then(|tenant| self.pool.groups_of.get(&tenant)) else {
             return false;
         };

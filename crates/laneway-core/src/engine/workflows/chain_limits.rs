@@ -20,7 +20,6 @@ use crate::engine::queue::{KeyEntry, Kind, Queue};
 use crate::engine::workers::Worker;
 use crate::engine::workflows::Workflows;
 use crate::engine::workflows::open_runs::{MemberEntry, OpenRun};
-use crate::lease::Dispatch;
 use crate::{JobRow, JobState, Name, Now, RunId};
 
 /// A chain: its run and its host.
@@ -269,7 +268,7 @@ impl Workflows {
     /// The jobs that hold slots for a queued job: for a called node, what runs of its chain; for a node in a group, what
     /// runs of the chain that waits for the group.
     pub(in crate::engine) fn slot_sharers(&self, jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> Mates {
-        if !jobs[job].in_run() || waits_for_claim(jobs, queue, job) {
+        if !jobs[job].in_run() || queue.waits_for_claim(&jobs[job]) {
             return Mates::default();
         }
         let Some((run, position)) = self.runs.run_of(job) else { return Mates::default() };
@@ -306,10 +305,6 @@ impl Workflows {
     }
 }
 
-fn waits_for_claim(jobs: &Jobs, queue: &Queue, job: Ix<Job>) -> bool {
-    queue.lane_of_job(&jobs[job]).settings().pull.dispatch == Dispatch::Claim
-}
-
 impl Engine {
     /// The called node, or node of a called group, that starts next.
     pub(in crate::engine) fn next_called(
@@ -334,21 +329,21 @@ impl Engine {
         let entry = &self.jobs[job];
         let has_slot = self.queue.class_has_free_slot(&self.workers, entry.class())
             || self.worker_of_chain(job).is_some();
-        if !has_slot || self.waits_for_a_claim(job) {
+        if !has_slot || self.queue.waits_for_claim(entry) {
             return false;
         }
         let mates = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
         let shared = mates.shared(&self.jobs, &self.queue, job);
-        let (node, class) = (self.queue.agent_queue(entry.agent_queue()), self.queue.class(entry.class()));
-        let lane = self.queue.lane(node.lane());
-        let keys = self.queue.keys_of(&self.jobs[job]);
+        let agent_queue = self.queue.agent_queue(entry.agent_queue());
+        let lane = self.queue.lane(agent_queue.lane());
+        let keys = self.queue.keys_of(entry);
         shared.any
             && !lane.settings().paused
-            && !self.jobs[job].is_overdue(now)
+            && !entry.is_overdue(now)
             && !self.is_missing(now, job)
             && (shared.lane || lane.open() < lane.settings().running_max)
-            && (shared.agent || node.open() < lane.settings().running_per_agent_max)
-            && (shared.kind || self.queue.kind(class.own_kind()).is_open())
+            && (shared.agent || agent_queue.open() < lane.settings().running_per_agent_max)
+            && (shared.kind || self.queue.kind(self.queue.kind_of(entry)).is_open())
             && keys
                 .iter()
                 .all(|&key| self.queue.key_is_open(key) || mates.hold_key(&self.jobs, &self.queue, key))

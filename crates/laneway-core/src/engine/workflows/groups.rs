@@ -5,11 +5,11 @@
 //! chain starts when it is called: until then its nodes wait, and their end is the answer. When a group does not end well,
 //! the nodes in it that have not ended are canceled.
 
-use crate::engine::jobs::ending::JobEnding;
 use std::collections::BTreeMap;
 
 use crate::call::{NextAnswer, NextCode};
 use crate::engine::Engine;
+use crate::engine::jobs::ending::JobEnding;
 use crate::engine::workflows::graph::{Graph, invalid};
 use crate::engine::workflows::open_runs::{Link, MemberEntry, OpenRun};
 use crate::{Effects, JobState, Member, Name, Now, Reason, Rejection, RunId, RunSettings};
