@@ -62,7 +62,7 @@ impl Engine {
     /// Brings every gate in line with the settings and shows or hides what hangs on it.
     fn apply_limits(&mut self) {
         for kind in self.queue.apply_kinds(&self.settings) {
-            self.regroup_kind(kind);
+            self.queue.regroup_kind(&mut self.workers, kind);
         }
         self.queue.apply_limits(&self.workers, &self.settings);
     }
@@ -80,7 +80,7 @@ impl Engine {
         let executor = self.queue.put_executor(&name, mode, slots);
         let (before, offered) = self.queue.set_kinds_of(executor, &self.settings, &kinds);
         for &kind in before.union(&offered) {
-            self.regroup_kind(kind);
+            self.queue.regroup_kind(&mut self.workers, kind);
             self.queue.reshow_kind(&self.workers, kind);
         }
         if !before.is_subset(&offered) {

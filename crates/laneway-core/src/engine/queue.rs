@@ -28,6 +28,7 @@ pub(in crate::engine) use agent_queue::AgentQueue;
 pub(in crate::engine) use bin::Bin;
 pub(in crate::engine) use class::{Class, Demand, Executor, Kind, Tenant};
 pub(in crate::engine) use gates::Gate;
+pub(in crate::engine) use interning::ClassWanted;
 pub(in crate::engine) use keys::{KeyEntry, KeyName, KeySet};
 pub(in crate::engine) use lane::{Lane, QueueHead};
 pub(in crate::engine) use rank::{FairKey, Rank};

@@ -15,7 +15,7 @@ use crate::engine::capacity::{Capacity, FreeCapacity};
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::Belongs;
 use crate::engine::jobs::{Job, Jobs};
-use crate::engine::queue::{Demand, Lane};
+use crate::engine::queue::{ClassWanted, Demand, Lane};
 use crate::lease::Dispatch;
 use crate::{Effects, Now};
 
@@ -57,9 +57,10 @@ impl Engine {
             tenant: Some(tenant),
             kind: Some(kind),
         };
-        let class = self.hold_class(belongs, &names.0, &names.1, placement, demand);
+        let wanted = ClassWanted { tenant: &names.0, kind: &names.1, placement, demand };
+        let class = self.queue.hold_class(&mut self.workers, &self.settings, belongs, wanted);
         self.jobs[job].set_class(class);
-        self.release_class(old);
+        self.queue.release_class(&mut self.workers, old);
         if waits {
             self.enqueue(job);
         }

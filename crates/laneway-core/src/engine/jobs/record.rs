@@ -145,7 +145,7 @@ impl Engine {
         for key in keys.iter().flat_map(KeySet::iter) {
             self.workers.release_key(&mut self.queue, key);
         }
-        self.release_class(entry.class);
+        self.queue.release_class(&mut self.workers, entry.class);
         self.queue.release_agent_queue(entry.agent_queue);
     }
 }

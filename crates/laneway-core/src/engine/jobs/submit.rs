@@ -7,7 +7,7 @@ use crate::command::{Rejection, RejectionCode, Submission, Submitted};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Armed, Job, Jobs, MaybeMono, MaybeWall};
-use crate::engine::queue::{AgentQueue, Demand, Kind, Lane, PlannedJobs, Tenant};
+use crate::engine::queue::{AgentQueue, ClassWanted, Demand, Kind, Lane, PlannedJobs, Tenant};
 use crate::engine::sessions::arrival::{Arrival, Outlook, check_session};
 use crate::engine::workers::PlacementRule;
 use crate::engine::workers::placement::check_placement;
@@ -250,7 +250,8 @@ impl Engine {
         let near = row.status.near_deadline;
         let demand = Demand::of(&spec.capacity, near, self.queue.lane(belongs.lane).settings());
         let placement = PlacementRule::of(spec.placement.as_deref());
-        let class = self.hold_class(belongs, &spec.tenant, &spec.kind, placement, demand);
+        let wanted = ClassWanted { tenant: &spec.tenant, kind: &spec.kind, placement, demand };
+        let class = self.queue.hold_class(&mut self.workers, &self.settings, belongs, wanted);
         let tenant = self.queue.class(class).tenant();
         let agent_queue = self.queue.hold_agent_queue(
             &self.settings,

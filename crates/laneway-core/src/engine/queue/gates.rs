@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::Job;
+use crate::engine::jobs::{Job, Jobs};
 use crate::engine::queue::{Class, Executor, KeySet, Kind, Queue, Tenant};
 use crate::engine::workers::Workers;
 use crate::engine::workflows::chain_limits::{Mates, Shared};
@@ -33,7 +33,7 @@ impl Engine {
         let entry = &self.jobs[job];
         let (agent_queue, class) = (entry.agent_queue(), entry.class());
         let (keyset, session) = (entry.keyset(), entry.session());
-        let executor = self.executor_of(job);
+        let executor = self.jobs.open(job).executor();
         self.queue.open += u32::from(!shared.any);
         self.queue.lanes[self.queue.agent_queues[agent_queue].lane].open += u32::from(!shared.lane);
         self.queue.agent_queues[agent_queue].open += u32::from(!shared.agent);
@@ -41,7 +41,7 @@ impl Engine {
             self.sessions.opened(session, job);
         }
         self.queue.change_class_gates(&self.workers, class, executor, shared, take);
-        self.change_key_gates(keyset, &mates, take);
+        self.queue.change_key_gates(&self.jobs, &self.workers, keyset, &mates, take);
         let open = self.jobs.open(job);
         let (pull, has_worker) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
@@ -59,12 +59,12 @@ impl Engine {
         let entry = &self.jobs[job];
         let (agent_queue, class) = (entry.agent_queue(), entry.class());
         let (keyset, session) = (entry.keyset(), entry.session());
-        let executor = self.executor_of(job);
+        let executor = self.jobs.open(job).executor();
         self.queue.open -= u32::from(!shared.any);
         self.queue.lanes[self.queue.agent_queues[agent_queue].lane].open -= u32::from(!shared.lane);
         self.queue.agent_queues[agent_queue].open -= u32::from(!shared.agent);
         self.queue.change_class_gates(&self.workers, class, executor, shared, free);
-        self.change_key_gates(keyset, &mates, free);
+        self.queue.change_key_gates(&self.jobs, &self.workers, keyset, &mates, free);
         let open = self.jobs.open(job);
         let (pull, has_worker) = (open.pull(), open.worker().is_some());
         if self.queue.classes[class].demand.is_some() || pull {
@@ -84,23 +84,26 @@ impl Engine {
             self.queue.forget_executor(executor);
         }
     }
-
-    fn executor_of(&self, job: Ix<Job>) -> Ix<Executor> {
-        self.jobs.open(job).executor()
-    }
-
-    fn change_key_gates(&mut self, keyset: Option<Ix<KeySet>>, mates: &Mates, change: fn(&mut Gate) -> bool) {
-        let Some(keyset) = keyset else { return };
-        for at in 0..self.queue.keysets[keyset].0.len() {
-            let key = self.queue.keysets[keyset].0[at];
-            if !mates.hold_key(&self.jobs, &self.queue, key) && change(&mut self.queue.keys[key].gate) {
-                self.queue.reshow_key(&self.workers, key);
-            }
-        }
-    }
 }
 
 impl Queue {
+    fn change_key_gates(
+        &mut self,
+        jobs: &Jobs,
+        workers: &Workers,
+        keyset: Option<Ix<KeySet>>,
+        mates: &Mates,
+        change: fn(&mut Gate) -> bool,
+    ) {
+        let Some(keyset) = keyset else { return };
+        for at in 0..self.keysets[keyset].0.len() {
+            let key = self.keysets[keyset].0[at];
+            if !mates.hold_key(jobs, self, key) && change(&mut self.keys[key].gate) {
+                self.reshow_key(workers, key);
+            }
+        }
+    }
+
     fn change_class_gates(
         &mut self,
         workers: &Workers,

@@ -7,75 +7,22 @@ use crate::engine::queue::class::ClassKey;
 use crate::engine::queue::{
     AgentQueue, Class, Demand, Gate, KeyEntry, KeyName, KeySet, Kind, Lane, Queue, Tenant,
 };
-use crate::engine::workers::Workers;
-use crate::engine::workers::{PlacementRule, Route};
+use crate::engine::workers::{PlacementRule, Route, Workers};
 use crate::settings::LaneSettings;
 use crate::{Key, Name, Placement, Settings};
 
 /// Agents that are remembered although they have no job, so that the fair order is kept.
 const IDLE_AGENT_QUEUES_MAX: usize = 10_000;
 
+/// The class of a job, by names.
+pub(in crate::engine) struct ClassWanted<'a> {
+    pub(in crate::engine) tenant: &'a Name,
+    pub(in crate::engine) kind: &'a Name,
+    pub(in crate::engine) placement: Option<PlacementRule>,
+    pub(in crate::engine) demand: Option<Demand>,
+}
+
 impl Engine {
-    /// Adds a user of a tenant's jobs of a kind in a lane; handles that are known already save looking them up.
-    pub(in crate::engine) fn hold_class(
-        &mut self,
-        known: Belongs,
-        tenant: &Name,
-        kind: &Name,
-        placement: Option<PlacementRule>,
-        demand: Option<Demand>,
-    ) -> Ix<Class> {
-        let demand = self.queue.hold_demand(demand);
-        let placement = placement.map(|placement| self.workers.hold_placement(&placement));
-        let Belongs { lane, tenant: known_tenant, kind: known_kind, agent_queue: _ } = known;
-        let lane = Some(lane);
-        let key = |tenant, kind| ClassKey { tenant, lane, kind, executor: None, placement, demand };
-        if let Some(tenant) = known_tenant
-            && known_kind.is_some()
-            && let Some(class) = self.queue.classes.find(&key(tenant, known_kind))
-        {
-            // The class itself is one user of its placement and its demand.
-            self.release_placement(placement);
-            self.queue.release_demand(demand);
-            self.queue.classes.hold_again(class);
-            return class;
-        }
-        let tenant = self.queue.hold_tenant(&self.settings, tenant);
-        let kind = self.queue.hold_kind(&self.settings, kind);
-        let key = key(tenant, Some(kind));
-        let class = self.queue.classes.hold(&key, || Class::new(key));
-        self.queue.tenants[tenant].classes.insert(class);
-        self.queue.kinds[kind].classes.insert(class);
-        self.regroup_class(class);
-        class
-    }
-
-    pub(in crate::engine) fn release_class(&mut self, class: Ix<Class>) {
-        if let Some((ClassKey { tenant, kind, placement, demand, .. }, gone)) =
-            self.queue.classes.release(class)
-        {
-            self.release_placement(placement);
-            self.queue.release_demand(demand);
-            if let Some(route) = gone.route {
-                self.workers.forget_class(route, class);
-            }
-            if let Some(shared_class) = gone.shared_class {
-                self.queue.release_shared_class(shared_class);
-            }
-            self.queue.tenants[tenant].classes.remove(&class);
-            self.queue.tenants.release(tenant);
-            let kind = kind.expect("a job's class has a kind");
-            self.queue.kinds[kind].classes.remove(&class);
-            self.queue.kinds.release(kind);
-        }
-    }
-
-    fn release_placement(&mut self, placement: Option<Ix<PlacementRule>>) {
-        if let Some(placement) = placement {
-            self.workers.release_placement(placement);
-        }
-    }
-
     /// Adds a user of a set of keys; `None` for the empty set.
     pub(in crate::engine) fn hold_keyset(
         &mut self,
@@ -120,6 +67,59 @@ impl Engine {
 }
 
 impl Queue {
+    /// Adds a user of a tenant's jobs of a kind in a lane; handles that are known already save looking them up.
+    pub(in crate::engine) fn hold_class(
+        &mut self,
+        workers: &mut Workers,
+        settings: &Settings,
+        known: Belongs,
+        wanted: ClassWanted<'_>,
+    ) -> Ix<Class> {
+        let ClassWanted { tenant, kind, placement, demand } = wanted;
+        let demand = self.hold_demand(demand);
+        let placement = placement.map(|placement| workers.hold_placement(&placement));
+        let Belongs { lane, tenant: known_tenant, kind: known_kind, agent_queue: _ } = known;
+        let lane = Some(lane);
+        let key = |tenant, kind| ClassKey { tenant, lane, kind, executor: None, placement, demand };
+        if let Some(tenant) = known_tenant
+            && known_kind.is_some()
+            && let Some(class) = self.classes.find(&key(tenant, known_kind))
+        {
+            // The class itself is one user of its placement and its demand.
+            release_placement(workers, placement);
+            self.release_demand(demand);
+            self.classes.hold_again(class);
+            return class;
+        }
+        let tenant = self.hold_tenant(settings, tenant);
+        let kind = self.hold_kind(settings, kind);
+        let key = key(tenant, Some(kind));
+        let class = self.classes.hold(&key, || Class::new(key));
+        self.tenants[tenant].classes.insert(class);
+        self.kinds[kind].classes.insert(class);
+        self.regroup_class(workers, class);
+        class
+    }
+
+    /// Takes a user of a class away.
+    pub(in crate::engine) fn release_class(&mut self, workers: &mut Workers, class: Ix<Class>) {
+        if let Some((ClassKey { tenant, kind, placement, demand, .. }, gone)) = self.classes.release(class) {
+            release_placement(workers, placement);
+            self.release_demand(demand);
+            if let Some(route) = gone.route {
+                workers.forget_class(route, class);
+            }
+            if let Some(shared_class) = gone.shared_class {
+                self.release_shared_class(shared_class);
+            }
+            self.tenants[tenant].classes.remove(&class);
+            self.tenants.release(tenant);
+            let kind = kind.expect("a job's class has a kind");
+            self.kinds[kind].classes.remove(&class);
+            self.kinds.release(kind);
+        }
+    }
+
     /// Adds a user of a tenant.
     pub(in crate::engine) fn hold_tenant(&mut self, settings: &Settings, tenant: &Name) -> Ix<Tenant> {
         let limits = settings.tenant_limits(tenant);
@@ -286,5 +286,11 @@ impl Queue {
     /// The workers that fit a class are those of this route from now on.
     pub(in crate::engine) fn set_route(&mut self, class: Ix<Class>, route: Option<Ix<Route>>) {
         self.classes[class].route = route;
+    }
+}
+
+fn release_placement(workers: &mut Workers, placement: Option<Ix<PlacementRule>>) {
+    if let Some(placement) = placement {
+        workers.release_placement(placement);
     }
 }

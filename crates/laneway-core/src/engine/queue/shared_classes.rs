@@ -11,33 +11,9 @@ use crate::engine::jobs::Job;
 use crate::engine::queue::bin::BinKey;
 use crate::engine::queue::class::ClassKey;
 use crate::engine::queue::{Class, Demand, Executor, Kind, Queue, Tenant};
+use crate::engine::workers::Workers;
 
 impl Engine {
-    /// The limit or the executor of a kind changed: its jobs go to other bins from now on.
-    pub(in crate::engine) fn regroup_kind(&mut self, kind: Ix<Kind>) {
-        let classes: Vec<Ix<Class>> = self.queue.kinds[kind].classes.iter().copied().collect();
-        for class in classes {
-            self.regroup_class(class);
-        }
-    }
-
-    pub(in crate::engine) fn regroup_class(&mut self, class: Ix<Class>) {
-        let (tenant, demand) = (self.queue.classes[class].tenant, self.queue.classes[class].demand);
-        if self.workers.reroute_class(&mut self.queue, class) {
-            self.workers.open_slot_gates_of(&mut self.queue, tenant);
-        }
-        let kind = &self.queue.kinds[self.queue.classes[class].own_kind()];
-        // Pull workers name kinds, and push workers are found by them, so each of those kinds has its own bins.
-        let shared =
-            kind.gate.limit == u32::MAX && !self.queue.is_pull(demand) && self.queue.goes_to_executor(class);
-        let executor = kind.executor.filter(|_| shared);
-        let shared_class = executor.map(|executor| self.queue.hold_shared_class(tenant, executor, demand));
-        let before = std::mem::replace(&mut self.queue.classes[class].shared_class, shared_class);
-        if let Some(before) = before {
-            self.queue.release_shared_class(before);
-        }
-    }
-
     /// Jobs of kinds that have left the executor go to the bins of their own classes.
     pub(in crate::engine) fn clear_shared_classes(&mut self, executor: Ix<Executor>) {
         for bin in self.queue.bins.handles() {
@@ -57,17 +33,42 @@ impl Engine {
             }
         }
     }
-
-    /// A bin of this class is gone.
-    pub(in crate::engine) fn release_any_class(&mut self, class: Ix<Class>) {
-        match self.queue.classes[class].kind {
-            None => self.queue.release_shared_class(class),
-            Some(_) => self.release_class(class),
-        }
-    }
 }
 
 impl Queue {
+    /// The limit or the executor of a kind changed: its jobs go to other bins from now on.
+    pub(in crate::engine) fn regroup_kind(&mut self, workers: &mut Workers, kind: Ix<Kind>) {
+        let classes: Vec<Ix<Class>> = self.kinds[kind].classes.iter().copied().collect();
+        for class in classes {
+            self.regroup_class(workers, class);
+        }
+    }
+
+    /// Finds the workers and the shared class of a class anew.
+    pub(super) fn regroup_class(&mut self, workers: &mut Workers, class: Ix<Class>) {
+        let (tenant, demand) = (self.classes[class].tenant, self.classes[class].demand);
+        if workers.reroute_class(self, class) {
+            workers.open_slot_gates_of(self, tenant);
+        }
+        let kind = &self.kinds[self.classes[class].own_kind()];
+        // Pull workers name kinds, and push workers are found by them, so each of those kinds has its own bins.
+        let shared = kind.gate.limit == u32::MAX && !self.is_pull(demand) && self.goes_to_executor(class);
+        let executor = kind.executor.filter(|_| shared);
+        let shared_class = executor.map(|executor| self.hold_shared_class(tenant, executor, demand));
+        let before = std::mem::replace(&mut self.classes[class].shared_class, shared_class);
+        if let Some(before) = before {
+            self.release_shared_class(before);
+        }
+    }
+
+    /// A bin of this class is gone.
+    pub(super) fn release_any_class(&mut self, workers: &mut Workers, class: Ix<Class>) {
+        match self.classes[class].kind {
+            None => self.release_shared_class(class),
+            Some(_) => self.release_class(workers, class),
+        }
+    }
+
     /// Do the gates of a shared class decide for this job, which waits in a bin of that class?
     pub(in crate::engine) fn fits_shared_class(&self, job: &Job, shared_class: Ix<Class>) -> bool {
         let class = job.class();

@@ -68,7 +68,9 @@ impl Engine {
             self.hang(bin, None);
             match self.queue.bins.release(bin) {
                 Some((BinKey::Session(session), _)) => self.sessions.set_bin(session, None),
-                Some((BinKey::Plain { shared_class, .. }, _)) => self.release_any_class(shared_class),
+                Some((BinKey::Plain { shared_class, .. }, _)) => {
+                    self.queue.release_any_class(&mut self.workers, shared_class)
+                }
                 None => {}
             }
             return;
