@@ -255,7 +255,7 @@ impl Settings {
         }
         let remedy = match nearest(lane.as_str(), self.lanes.keys().map(Name::as_str)) {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("PUT /v1/lanes/{lane} makes it, GET /v1/lanes lists those that are there"),
+            None => format!("create it with PUT /v1/lanes/{lane}, or list all lanes with GET /v1/lanes"),
         };
         let message = format!("lane: there is no lane {:?}; {remedy}", lane.as_str());
         Err(Rejection::new(RejectionCode::UnknownLane, message))

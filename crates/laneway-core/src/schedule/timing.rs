@@ -51,15 +51,13 @@ pub enum TimingError {
     #[error("timing.expr: {0}")]
     Expression(String),
     /// The zone is unknown.
-    #[error("timing.zone: {0:?} is no time zone; give an IANA name such as \"Europe/Berlin\" or \"UTC\"")]
+    #[error("timing.zone: {0:?} is not a time zone; give an IANA name such as \"Europe/Berlin\" or \"UTC\"")]
     Zone(String),
     /// The time has passed.
-    #[error("timing.at: is in the past, so there is no future run; give a time in the future")]
+    #[error("timing.at: is in the past, so it would never fire; give a time in the future")]
     Past,
     /// The expression names no date that comes.
-    #[error(
-        "timing.expr: names no date within eight years, so there is no future run; give a date that exists"
-    )]
+    #[error("timing.expr: names no date within eight years, so it would never fire; give a date that exists")]
     Never,
 }
 

@@ -35,7 +35,7 @@ fn gc_c7_c12_a_due_schedule_fires_and_is_logged() {
 fn gc_c1_x20_a_schedule_that_could_never_fire_is_rejected_and_not_stored() {
     check(expect![[r#"
         schedule a at=-1s
-            rejected: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
+            rejected: no_future_run: timing.at: is in the past, so it would never fire; give a time in the future
         schedule a every=0s
             rejected: invalid: timing.every: 0 ms is not an interval; give 100 ms to ten years
         schedule a cron=bad_cron
@@ -43,9 +43,9 @@ fn gc_c1_x20_a_schedule_that_could_never_fire_is_rejected_and_not_stored() {
         schedule a cron=61_*_*_*_*
             rejected: invalid: timing.expr: minute: "61" is not in 0-59
         schedule a cron=0_0_30_2_*
-            rejected: no_future_run: timing.expr: names no date within eight years, so there is no future run; give a date that exists
+            rejected: no_future_run: timing.expr: names no date within eight years, so it would never fire; give a date that exists
         schedule a cron=0_9_*_*_* zone=Invalid/Zone
-            rejected: invalid: timing.zone: "Invalid/Zone" is no time zone; give an IANA name such as "Europe/Berlin" or "UTC"
+            rejected: invalid: timing.zone: "Invalid/Zone" is not a time zone; give an IANA name such as "Europe/Berlin" or "UTC"
         schedule a at=5s bytes=65537
             rejected: invalid: payload: has 65537 bytes; at most 65536 are allowed
         schedule a at=5s catch=all:0
@@ -54,7 +54,7 @@ fn gc_c1_x20_a_schedule_that_could_never_fire_is_rejected_and_not_stored() {
             schedule a created
             rejected: name_taken: name: there is a schedule "a" already; choose another name
         update a cron=0_0_31_4_*
-            rejected: no_future_run: timing.expr: names no date within eight years, so there is no future run; give a date that exists
+            rejected: no_future_run: timing.expr: names no date within eight years, so it would never fire; give a date that exists
         showschedule a
             a is on, next +5s, last none, 0 firings
     "#]]);
@@ -94,7 +94,7 @@ fn gc_c14_a_one_shot_that_was_missed_is_switched_off_and_kept() {
         firings
             a +60s skipped missed: the server was away
         toggle a on
-            rejected: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
+            rejected: no_future_run: timing.at: is in the past, so it would never fire; give a time in the future
         showschedule a
             a is off, next never, last skipped, 0 firings
     "#]]);
@@ -270,7 +270,7 @@ fn gc_s1_s2_switching_off_and_on() {
             schedule a fired
             a/1 started #1
         toggle b on
-            rejected: no_future_run: timing.at: is in the past, so there is no future run; give a time in the future
+            rejected: no_future_run: timing.at: is in the past, so it would never fire; give a time in the future
         showschedule b
             b is off, next never, last none, 0 firings
     "#]]);
