@@ -185,7 +185,7 @@ fn tests_and_mutants_run_the_code_that_ships() {
     for package in repository::packages() {
         let name = package["name"].as_str().unwrap();
         for feature in package["features"].as_object().unwrap().keys() {
-            if !FEATURES.iter().any(|(package, known, _)| (*package, *known) == (name, feature)) {
+            if !FEATURES.iter().any(|(package, known, _)| (*package, *known) == (name, feature.as_str())) {
                 offences.push(format!("{name} has the feature {feature}"));
             }
         }
@@ -207,7 +207,8 @@ fn tests_and_mutants_run_the_code_that_ships() {
         };
         let switched =
             line.contains("cfg(feature") || line.contains("cfg!(feature") || line.contains("not(feature");
-        (switched && !known()) || line.contains("mutant::on(")
+        let mutated = line.contains("mutant::on(") && !file.path.starts_with("crates/laneway-sim/");
+        (switched && !known()) || mutated
     }));
     assert_none("no feature, cfg or switch changes the code that ships", offences);
 }
