@@ -301,6 +301,15 @@ impl Config {
     }
 }
 
+impl Schema {
+    /// The variables of this process's environment that set limits of lanes (`LANEWAY_LANE_MAIN`, …), for [`Layers::read`].
+    /// For programs that use the library; the binary passes its whole environment.
+    pub fn lane_environment(&self) -> Vec<(String, String)> {
+        let names = lane_variables::all(self).into_iter().map(|(_, name)| name);
+        names.filter_map(|name| Some((name.clone(), std::env::var_os(&name)?.into_string().ok()?))).collect()
+    }
+}
+
 /// The entry as a `T`, if it is one.
 pub fn as_entry<T: SectionEntry>(entry: &dyn SectionEntry) -> Option<&T> {
     (entry as &dyn Any).downcast_ref()

@@ -128,42 +128,27 @@ impl Driver {
                 self.commit_alone(now, Command::Finish(fence, Outcome::Failed(failure)), committed)
             }
             Command::Worker(WorkerCommand::Message(message)) => {
-                let reply = self.commit_alone(
-                    now,
-                    Command::Worker(WorkerCommand::Message(message.clone())),
-                    committed,
-                )?;
+                let command = Command::Worker(WorkerCommand::Message(message.clone()));
+                let reply = self.commit_alone(now, command, committed)?;
                 match (&reply, message.report) {
                     (Reply::Rejected(rejection), WorkerReport::Ended { task, stored, .. }) => {
                         let outcome = Outcome::Failed(result_rejected(rejection));
                         let report = WorkerReport::Ended { task, outcome, stored };
                         let message = WorkerMessage { connection: message.connection, report };
-                        self.commit_alone(
-                            now,
-                            Command::Worker(WorkerCommand::Message(Box::new(message))),
-                            committed,
-                        )
+                        let command = Command::Worker(WorkerCommand::Message(Box::new(message)));
+                        self.commit_alone(now, command, committed)
                     }
                     _ => Ok(reply),
                 }
             }
             Command::Lease(LeaseCommand::Message(message)) => {
-                let reply = self.commit_alone(
-                    now,
-                    Command::Lease(LeaseCommand::Message(message.clone())),
-                    committed,
-                )?;
+                let command = Command::Lease(LeaseCommand::Message(message.clone()));
+                let reply = self.commit_alone(now, command, committed)?;
                 match (&reply, &message.update) {
                     (Reply::Rejected(rejection), LeaseUpdate::Ended(_)) => {
                         let update = LeaseUpdate::Ended(Outcome::Failed(result_rejected(rejection)));
-                        self.commit_alone(
-                            now,
-                            Command::Lease(LeaseCommand::Message(Box::new(LeaseMessage {
-                                update,
-                                ..*message
-                            }))),
-                            committed,
-                        )
+                        let message = Box::new(LeaseMessage { update, ..*message });
+                        self.commit_alone(now, Command::Lease(LeaseCommand::Message(message)), committed)
                     }
                     _ => Ok(reply),
                 }

@@ -161,13 +161,6 @@ impl Schema {
         &self.defaults
     }
 
-    /// The variables of this process's environment that set limits of lanes (`LANEWAY_LANE_MAIN`, …), for
-    /// [`Layers::read`](super::Layers::read). For programs that use the library; the binary passes its whole environment.
-    pub fn lane_environment(&self) -> Vec<(String, String)> {
-        let names = super::lane_variables::all(self).into_iter().map(|(_, name)| name);
-        names.filter_map(|name| Some((name.clone(), std::env::var_os(&name)?.into_string().ok()?))).collect()
-    }
-
     /// The jobs that belong to dialects.
     pub fn dialect_jobs(&self) -> DialectJobs {
         DialectJobs::new(self.dialects.iter().flat_map(|dialect| dialect.jobs).copied())
