@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use laneway_api::Api;
 use laneway_core::{Name, Outcome, Settings};
-use laneway_runtime::config::{Layers, Overrides};
+use laneway_runtime::config::{Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Handlers, Options, Scheduler};
 use laneway_store::SqliteStore;
@@ -81,17 +81,13 @@ async fn measure(data_dir: &Path, count: u32) -> anyhow::Result<(Vec<Duration>, 
 
 /// The HTTP API in front of the scheduler, with default settings.
 async fn serve_api(scheduler: Scheduler) -> anyhow::Result<(SocketAddr, CancellationToken)> {
-    let (layers, overrides) = (Layers::builtin(laneway::config_schema()), Overrides::none());
+    let (layers, overrides) = (Layers::builtin(&Schema::native()), Overrides::none());
     let config = layers.resolve(&overrides)?;
     let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let stop = CancellationToken::new();
-    tokio::spawn(laneway_api::serve(
-        listener,
-        Api::new(scheduler, live, laneway_compat::agent_turn::is_allowed)?,
-        stop.clone(),
-    ));
+    tokio::spawn(laneway_api::serve(listener, Api::new(scheduler, live, |_, _, _| true)?, stop.clone()));
     Ok((address, stop))
 }
 

@@ -118,7 +118,8 @@ impl Checker {
             // How far the numbers of its workflow run have come is not kept here.
             return None;
         }
-        let recent = self.reference.workers.members.get(who).is_some_and(|member| member.recent.contains(&task));
+        let recent =
+            self.reference.workers.members.get(who).is_some_and(|member| member.recent.contains(&task));
         let found = self.find_task(who, task);
         // The server looks an attempt that it does not know up in the store.
         let looked_up = matches!(found, TaskFound::Nothing | TaskFound::Others);

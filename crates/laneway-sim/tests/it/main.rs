@@ -78,8 +78,8 @@ impl Store for ForgetfulStore {
         self.store.load(visit)
     }
 
-    fn head(&mut self) -> Result<StoreCounters, StoreError> {
-        self.store.head()
+    fn counters(&mut self) -> Result<StoreCounters, StoreError> {
+        self.store.counters()
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
