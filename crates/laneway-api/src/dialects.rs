@@ -1,7 +1,7 @@
-//! Puts the gate in front of routes that other crates bring: the dialects.
+//! The gate in front of the routes of dialects, which come from other crates.
 //!
-//! A dialect has its own paths, bodies and errors; who calls and whether they may is judged here, the same way as for the
-//! native routes. What it does not know of stays with it: this file sees handlers and rights, no tasks.
+//! A dialect has its own paths, bodies and errors. This file authenticates and authorizes its callers in the same way as
+//! those of the native routes. It sees handlers and rights, and knows nothing of what a dialect translates.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::rate::{Party, RateLimit};
 use crate::router::{only, router, routes};
 use crate::serve::Peer;
 
-/// The header that carries the id of a call, as dialects name it.
+/// The header that carries the id of a request, as dialects name it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Longest id that a client gives its call; a longer one is replaced.
+/// Longest request id of a client. A longer one is replaced.
 const REQUEST_ID_LEN_MAX: usize = 64;
 
 /// Two routes of one port would answer the same path.
@@ -48,7 +48,7 @@ pub struct Clash {
     other: &'static str,
 }
 
-/// The whole native API and these dialects beside it, as one service.
+/// The native API and these dialects as one service.
 pub fn router_with(api: Api, dialects: Vec<Dialect>) -> Result<Router, Clash> {
     let mut taken: Vec<(String, &'static str)> =
         routes().iter().map(|route| (route.path.to_owned(), "the native API")).collect();
@@ -66,7 +66,7 @@ pub fn router_with(api: Api, dialects: Vec<Dialect>) -> Result<Router, Clash> {
     Ok(whole)
 }
 
-/// One dialect alone, with what its clients expect beside it, for an address of its own.
+/// One dialect for an address of its own, with the native operations that its clients expect there.
 pub fn router_of(api: &Api, dialect: Dialect) -> Router {
     let (denied, native) = (dialect.denied, only(api, dialect.native));
     mounted(api, dialect).merge(native).fallback(move || async move { denied(&Denied::UnknownPath) })
@@ -94,7 +94,7 @@ fn full_path(dialect: &Dialect, route: &Route) -> String {
     format!("{}{}", dialect.prefix, route.path)
 }
 
-/// True when some path could be meant by both.
+/// True when a path matches both.
 fn overlap(one: &str, other: &str) -> bool {
     let (mut one, mut other) = (one.split('/'), other.split('/'));
     loop {
@@ -106,14 +106,14 @@ fn overlap(one: &str, other: &str) -> bool {
     }
 }
 
-/// What the whole of a dialect shares.
+/// The state that all routes of a dialect share.
 #[derive(Clone)]
 struct Front {
     api: Api,
     denied: fn(&Denied) -> Response,
 }
 
-/// What the gate of one route knows.
+/// The state of the gate of one route.
 #[derive(Clone)]
 struct DialectGate {
     front: Front,
@@ -123,7 +123,7 @@ struct DialectGate {
     authority: Authority,
 }
 
-/// Lets a request in, or not; the same as the native gate, in the dialect's words.
+/// Admits or denies a request as the native gate does, with the dialect's responses.
 async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> Response {
     let Front { api, denied } = &gate.front;
     let id = request_id(api, request.headers());
@@ -166,7 +166,7 @@ async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> 
 }
 
 impl DialectGate {
-    /// Lets a request in whose sender says later who it is.
+    /// Admits a request whose client authenticates later.
     async fn begin(&self, mut request: Request, next: Next, id: &Name) -> Response {
         let Front { api, denied } = &self.front;
         let judged = gate::arrival_of(api, &request)
@@ -181,7 +181,7 @@ impl DialectGate {
         }
     }
 
-    /// Why the caller must wait, if it has called too often. What keeps a lease alive or ends it is never counted.
+    /// The denial of a caller that exceeds the rate limit. Requests that renew or end a lease are never counted.
     fn over_rate(&self, request: &Request, token: Option<&Name>) -> Option<Denied> {
         if self.right == Right::Report {
             return None;
@@ -198,7 +198,7 @@ impl DialectGate {
     }
 }
 
-/// The client's own id for the call where it is one, else a new one: it stands in the audit list and in logs.
+/// The request id of the client if it is valid, otherwise a new one. It appears in the audit list and in logs.
 fn request_id(api: &Api, headers: &HeaderMap) -> Name {
     let own = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
     let own = own.filter(|text| text.len() <= REQUEST_ID_LEN_MAX);
@@ -218,7 +218,7 @@ fn why_not(error: &ApiError, headers: &HeaderMap) -> Denied {
     gate::denied_by(error, headers.contains_key(AUTHORIZATION))
 }
 
-/// A call that would have changed something and was rejected leaves a line in the audit list, as native ones do.
+/// A rejected request that would have changed something gets an entry in the audit list, as native ones do.
 async fn note_rejection(api: &Api, authority: Authority, who: audit::Who, status: StatusCode) {
     if !authority.mutates || status.is_success() {
         return;
@@ -235,14 +235,14 @@ async fn note_rejection(api: &Api, authority: Authority, who: audit::Who, status
     audit::note(api, authority.operation, who, EventKind::CallRejected, code, detail).await;
 }
 
-/// No route knows OPTIONS, so preflights come here, too.
+/// No route has OPTIONS, so preflight requests come here, too.
 async fn unknown_method(State(front): State<Front>, method: Method, headers: HeaderMap) -> Response {
     let Front { api, denied } = &front;
     if let Some(response) = gate::answer_preflight(api, &method, &headers) {
         return response;
     }
     let mut response = denied(&Denied::UnknownMethod);
-    // The router adds those that the path knows.
+    // The router adds the methods of the path.
     response.headers_mut().remove(ALLOW);
     stamp(&mut response, &request_id(api, &headers));
     cors::allow(&mut response, cors::allowed_origin(api, &headers));

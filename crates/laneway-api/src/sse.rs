@@ -1,10 +1,10 @@
 //! The live stream of events, as server-sent events.
 //!
 //! A frame is made once for all readers, and readers of equal interest share it. The stream is read at the client's pace.
-//! A reader that was live and fell so far behind that only the store has what comes next is cut off with one `gap`; it
-//! comes back with `Last-Event-ID` and misses nothing. What the store no longer has is told as a `gap`, too; so is a number
-//! that was never given, because a client that comes back with one has seen another history. The stream ends when the right
-//! to it ends, when its share is needed for another caller, and when the server stops.
+//! A live reader that falls so far behind that only the store has the next event is cut off with one `gap`. It reconnects
+//! with `Last-Event-ID` and misses nothing. Events that the store has deleted are reported as a `gap`, too, and so is a
+//! number that was never given out, because a client with such a number has seen another history. The stream ends when the
+//! caller's right ends, when another caller needs its share, and when the server stops.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn frame_of(item: &Item) -> Bytes {
             frame(Some(event.number), event.kind.as_str(), &render::event(event)).into()
         }),
         Item::Progress(progress) => frame(None, "job.progress", &render::job_progress(progress)).into(),
-        // Told by the dialect that has words for it.
+        // Only dialects have a format for it.
         Item::Feedback(_) => Bytes::new(),
         Item::Gap { from, to } => write_gap(from.saturating_sub(1), *to).into(),
     }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_survive_their_detail() {
+    fn numbers_survive_their_detail() {
         for scope in CapScope::ALL {
             let full = Full { scope, waiting: 7, cap: u32::MAX };
             assert_eq!(Full::from_detail(&full.to_detail()), Some(full));

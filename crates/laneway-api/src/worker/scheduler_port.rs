@@ -1,4 +1,4 @@
-//! Between a session and the scheduler: turns questions into commands and replies into answers.
+//! The interface between a worker session and the scheduler: questions become commands, replies become answers.
 
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
@@ -22,7 +22,7 @@ use super::offer::{self, beat_of, offer_after, offer_of, process_of};
 /// The answer to a question, once it is known.
 pub type Pending = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// What a connection needs of the house.
+/// The parts of the scheduler that a connection uses.
 pub struct SchedulerPort {
     scheduler: Scheduler,
     link: WorkerLink,
@@ -33,7 +33,7 @@ pub struct SchedulerPort {
     active: BTreeMap<Task, ActiveTask>,
 }
 
-/// A run on the worker.
+/// A task that the worker has.
 struct ActiveTask {
     run: WorkerRun,
     sent: Instant,
@@ -41,7 +41,7 @@ struct ActiveTask {
 }
 
 impl SchedulerPort {
-    /// For a worker that has shown who it is. `actor` is whose right it came by.
+    /// For an authenticated worker. `actor` names its token or certificate.
     pub fn new(
         scheduler: Scheduler,
         link: WorkerLink,
@@ -52,12 +52,12 @@ impl SchedulerPort {
         SchedulerPort { scheduler, link, member, actor, heartbeat, offer: None, active: BTreeMap::new() }
     }
 
-    /// What the connection is told.
+    /// The link that carries the commands of the engine to this connection.
     pub fn link(&mut self) -> &mut WorkerLink {
         &mut self.link
     }
 
-    /// A task is the connection's from now on.
+    /// Registers a task of this connection.
     pub fn track_task(&mut self, bound: &BoundTask) {
         let run = self.link.run(self.member.tenant.clone(), bound);
         self.active.insert(bound.task, ActiveTask { run, sent: Instant::now(), position: None });
@@ -77,12 +77,12 @@ impl SchedulerPort {
         }
     }
 
-    /// What a call of the next element is answered. `None`: the task that called is not here any more.
+    /// The answer to a call of the next element. `None`: the task that called has ended here.
     pub fn response(&self, task: Task, request: &Name, answer: &NextAnswer) -> Option<NextResponse> {
         Some(self.active.get(&task)?.position.as_ref()?.response(request, answer))
     }
 
-    /// A middleware calls the next element of its chain. The answer comes as a word of its own, at once or later.
+    /// A middleware calls the next element of its chain. The answer is a message of its own, at once or later.
     fn next(&mut self, task: Task, asked: &NextRequest) -> Pending {
         let Some(ActiveTask { run, position, .. }) = self.active.get_mut(&task) else {
             return Box::pin(ready(Answer::Stale));
@@ -98,13 +98,13 @@ impl SchedulerPort {
         let payload = call_payload(asked);
         let (scheduler, connection) = (self.scheduler.clone(), self.link.connection());
         Box::pin(async move {
-            // A host, or a place that there is not, calls nobody: the engine says so.
+            // A host has no next element, and an index may be out of range: the engine rejects both.
             let index = index.unwrap_or(u32::MAX);
             let call = NextCall { fence, request: request.clone(), index, timeout, payload };
             match scheduler.call_next(call).await {
                 Ok(Reply::NextCalled) => Answer::Done,
                 Ok(Reply::NextAnswered(answer)) => {
-                    // A connection that is gone has nobody to tell.
+                    // The message is dropped if the connection has closed.
                     scheduler.send_to_worker(connection, ToWorker::Next { task, request, answer });
                     Answer::Done
                 }
@@ -114,19 +114,19 @@ impl SchedulerPort {
         })
     }
 
-    /// Nothing more is heard of a task here.
+    /// Removes a task that sends no more messages here.
     fn forget_task(&mut self, task: Task) {
         if let Some(ActiveTask { run, .. }) = self.active.remove(&task) {
             run.forget();
         }
     }
 
-    /// Forgets the tasks that are not the connection's any more.
+    /// Removes the tasks that no longer belong to this connection.
     pub fn retain_tasks(&mut self, is_bound: impl Fn(Task) -> bool) {
         self.active.retain(|task, _| is_bound(*task));
     }
 
-    /// Asks the scheduler.
+    /// Sends a question to the scheduler.
     pub fn ask(&mut self, question: Question) -> Pending {
         match question {
             Question::Register(register) => self.register(&register),
@@ -160,7 +160,7 @@ impl SchedulerPort {
         }
     }
 
-    /// The connection is over.
+    /// The connection has closed.
     pub async fn close(mut self) {
         for (_, ActiveTask { run, .. }) in std::mem::take(&mut self.active) {
             run.flush().await;
@@ -193,7 +193,7 @@ impl SchedulerPort {
         })
     }
 
-    /// The run's lines and what it made go before its end, so that whoever hears of the end finds them.
+    /// Log lines and artifacts are stored before the end is reported, so that a client that sees the end finds them.
     fn ended(&mut self, ended: Ended) -> Pending {
         let Ended { task, outcome, artifacts, reported } = ended;
         let report = self.link.report(WorkerReport::Ended { task, outcome, stored: None });
@@ -216,7 +216,7 @@ impl SchedulerPort {
         })
     }
 
-    /// What became of a package: the engine hears what the worker offers now, the audit list what was done.
+    /// The outcome of a package operation: the engine gets the new offer of the worker, the audit list gets an entry.
     fn packaged(&mut self, event: &PackageEvent) -> Pending {
         let operation = offer::operation(event);
         let code = offer::failure_code(event);
@@ -254,7 +254,7 @@ impl SchedulerPort {
     }
 }
 
-/// A worker that names lanes, none of which is one, serves every lane: whoever meant one should hear of it.
+/// A worker that names only unknown lanes serves every lane. A log line warns the operator.
 async fn warn_of_foreign_lanes(scheduler: &Scheduler, offer: WorkerOffer) {
     if offer.lanes.is_empty() {
         return;
@@ -282,7 +282,7 @@ fn stopped() -> Answer {
     Answer::Rejected("the server stops".into())
 }
 
-/// What the engine says to a sign of life.
+/// The answer to a heartbeat.
 fn alive(reply: Reply) -> Answer {
     match reply {
         Reply::Alive { lease, .. } => Answer::Alive { lease },
@@ -291,7 +291,7 @@ fn alive(reply: Reply) -> Answer {
     }
 }
 
-/// What the engine says to a word about a task.
+/// The answer to a report on a task.
 fn settled(reply: Reply) -> Answer {
     match reply {
         Reply::Done | Reply::Alive { .. } => Answer::Done,
@@ -312,7 +312,7 @@ fn unexpected(reply: &Reply) -> Answer {
     }
 }
 
-/// Keeps and tells how a run goes.
+/// Stores and publishes the progress of a task.
 fn record_feedback(run: &WorkerRun, feedback: &Feedback) {
     let metrics: Vec<(&str, f64)> = feedback
         .metrics
@@ -328,7 +328,7 @@ fn record_feedback(run: &WorkerRun, feedback: &Feedback) {
     let chunks = || feedback.chunks.iter().flat_map(|chunks| chunks.iter());
     chunks().for_each(|chunk| keep_chunk(run, chunk));
     let mut metadata = feedback.metadata.as_ref().and_then(read_object).unwrap_or_default();
-    // These two are what the task has so far; the rest is kept.
+    // These two replace the earlier values; the others are kept.
     let (results, summary) = (metadata.remove("results"), metadata.remove("summary"));
     if !metrics.is_empty() || !metadata.is_empty() {
         let metrics: Map<String, Value> =

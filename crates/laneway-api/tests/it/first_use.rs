@@ -67,7 +67,10 @@ async fn defect_19_an_unknown_lane_is_a_422_with_the_nearest_one() {
     let (status, problem) =
         answer(world.request("POST", "/v1/jobs").body(r#"{"kind":"k","lane":"overnight"}"#)).await;
     assert_eq!(status, 422);
-    assert!(problem["detail"].as_str().unwrap().contains("PUT /v1/lanes/overnight makes it"), "{problem}");
+    assert!(
+        problem["detail"].as_str().unwrap().contains("create it with PUT /v1/lanes/overnight"),
+        "{problem}"
+    );
     assert_eq!(world.ask("GET", "/v1/jobs", "").await["jobs"], json!([]), "nothing was stored");
 }
 

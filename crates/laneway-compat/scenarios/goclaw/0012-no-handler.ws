@@ -15,7 +15,7 @@ A< {"type":"res","id":"3","ok":false,"error":{"code":"FAILED_PRECONDITION","mess
 % advance 1m
 % look
 A> {"type":"req","id":"4","method":"cron.runs","params":{"jobId":"<job 1>"}}
-A< {"type":"res","id":"4","ok":true,"payload":{"entries":[{"error":"overlap: the run before is queued: no handler, target or worker offers the kind \"agent_turn\"","jobId":"<job 1>","status":"skipped","ts":1700000120000}],"total":1}}
+A< {"type":"res","id":"4","ok":true,"payload":{"entries":[{"error":"overlap: the firing before is queued: no handler, target or worker offers the kind \"agent_turn\"","jobId":"<job 1>","status":"skipped","ts":1700000120000}],"total":1}}
 % agents come
 A< {"type":"event","event":"cron","payload":{"action":"running","jobId":"<job 1>","jobName":"tick"},"seq":6}
 A< {"type":"event","event":"cron","payload":{"action":"completed","jobId":"<job 1>","jobName":"tick","status":"ok"},"seq":8}

@@ -74,7 +74,7 @@ pub fn event_name(kind: EventKind, reason: Option<Reason>) -> Option<&'static st
         EventKind::JobDeferred if reason == Some(Reason::HandedBack) => return None,
         EventKind::JobQueued | EventKind::JobDeferred => "QUEUED",
         EventKind::JobDenied => "DENIED",
-        EventKind::JobBoosted => "HASTENED",
+        EventKind::JobBoosted => "BOOSTED",
         EventKind::JobAssigned => "DISPATCHING",
         EventKind::JobStarted => "RUNNING",
         EventKind::JobSucceeded => "DONE",

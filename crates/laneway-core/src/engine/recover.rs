@@ -102,7 +102,7 @@ impl Recovery {
         self.engine.workflows.resume(row, ended);
     }
 
-    /// Takes up an entry of the run log; the newest come last.
+    /// Takes up an entry of the firing log. The newest entries come last.
     pub fn firing_log_entry(&mut self, log: FiringLogEntry) {
         self.engine.schedules.remember(log);
     }

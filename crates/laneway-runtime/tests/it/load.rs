@@ -1,4 +1,4 @@
-//! The machine's load closes and opens admission, and workers that ask get work through the handle.
+//! The load of the machine closes and opens admission, and pull workers get jobs through the handle.
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -127,7 +127,7 @@ async fn gc_d9_a_message_without_a_window_joins_and_starts_the_run() {
 }
 
 #[tokio::test]
-async fn a_burst_survives_a_restart_with_every_payload() {
+async fn a_debounce_batch_survives_a_restart_with_every_payload() {
     let store = TestStore::default();
     let (scheduler, running, _clock) = start(&store, Handlers::new()).await;
     let first = submit(&scheduler, message("one", debounced(800))).await;

@@ -176,8 +176,12 @@ fn the_engine_is_pure() {
 }
 
 /// Features of our crates, each with its reason. None of them may change the code that ships.
-const FEATURES: &[(&str, &str, &str)] =
-    &[("laneway-store", "suite", "the conformance suite of stores, used by tests only")];
+const FEATURES: &[(&str, &str, &str)] = &[
+    ("laneway-store", "suite", "the conformance suite of stores, used by tests only"),
+    ("laneway-wire", "schema-check", "frames against their schemas, used by tests only"),
+    ("laneway", "program", "the command line; a program that embeds the library leaves it out"),
+    ("laneway", "default", "the command line"),
+];
 
 #[test]
 fn tests_and_mutants_run_the_code_that_ships() {

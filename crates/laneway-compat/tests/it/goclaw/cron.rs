@@ -416,7 +416,7 @@ async fn a_patch_changes_what_it_names_and_keeps_the_zone() {
 }
 
 #[tokio::test]
-async fn gc_s8_pages_of_the_run_log() {
+async fn gc_s8_pages_of_the_firing_log() {
     let world = World::new("").await;
     let mut socket = world.member(json!({})).await;
     let job = create(&mut socket, hourly("a", "m")).await;

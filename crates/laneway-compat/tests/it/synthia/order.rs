@@ -133,7 +133,7 @@ async fn w12_time_sensitive_and_near_deadlines_go_at_normal_and_ahead_but_never_
     assert_eq!(state(&world, &near).await, "QUEUED");
     world.advance(Span::secs(5)).await;
     assert_eq!(state(&world, &near).await, "DISPATCHING");
-    assert!(audit(&world, &near).await.contains(&"HASTENED".to_owned()));
+    assert!(audit(&world, &near).await.contains(&"BOOSTED".to_owned()));
     assert_eq!(state(&world, &plain).await, "QUEUED");
     let big = submit(&world, with("a", 30, json!({"time_sensitive": true}))).await;
     assert_eq!(state(&world, &big).await, "QUEUED", "no intent exceeds 56 units at busy 4");
