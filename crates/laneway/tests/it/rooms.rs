@@ -47,7 +47,7 @@ fn the_fields_of_a_room_are_private() {
     let mut offences = Vec::new();
     for room in rooms(&files) {
         for file in &files {
-            let visible = fields(file, room).unwrap_or_default().into_iter();
+            let visible = fields(file, &room).unwrap_or_default().into_iter();
             let visible = visible.filter(|(_, line)| line.starts_with("pub"));
             offences.extend(visible.map(|(number, line)| format!("{}:{number}: {room}: {line}", file.path)));
         }
