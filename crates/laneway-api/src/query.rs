@@ -7,8 +7,10 @@ use laneway_core::{AttemptId, JobId, JobState, Name, RunId, ScheduleId, Wall};
 use laneway_runtime::ArtifactId;
 use laneway_runtime::store::JobFilter;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::api::Api;
+use crate::auth::Caller;
 use crate::body;
 use crate::convert;
 use crate::error::{ApiError, Code};
@@ -17,6 +19,17 @@ use crate::json;
 /// The largest and the default number of entries of a page.
 pub const LIMIT_MAX: usize = 500;
 const LIMIT_DEFAULT: usize = 50;
+
+/// The API and its caller, which almost every operation needs.
+pub struct Call(pub Api, pub Caller);
+
+impl FromRequestParts<Api> for Call {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Call, ApiError> {
+        Ok(Call(api.clone(), Caller::from_request_parts(parts, api).await?))
+    }
+}
 
 /// Parameters, in the order of the request.
 pub struct Parameters(Vec<(String, String)>);
@@ -49,25 +62,53 @@ impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
     }
 }
 
-/// The operation has no body. An empty object is accepted: some clients send one with every POST.
-pub struct NoBody;
+/// The operation has neither parameters nor a body. An empty object is accepted: some clients send one with every
+/// POST.
+pub struct NoInput;
 
 /// The body that is accepted where none is expected.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-impl FromRequest<Api> for NoBody {
+impl FromRequest<Api> for NoInput {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, api: &Api) -> Result<NoBody, ApiError> {
-        let (parts, body) = request.into_parts();
+    async fn from_request(request: Request, api: &Api) -> Result<NoInput, ApiError> {
+        OptionalBody::<Nothing>::from_request(request, api).await.map(|_| NoInput)
+    }
+}
+
+/// The body of an operation without parameters. An empty body has the default values.
+pub struct OptionalBody<T>(pub T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Api> for OptionalBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<OptionalBody<T>, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        NoParameters::from_request_parts(&mut parts, api).await?;
         let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
-        if !bytes.is_empty() {
-            json::check_content_type(&parts.headers)?;
-            let Nothing {} = json::parse(&bytes, json::DEPTH_MAX)?;
+        if bytes.is_empty() {
+            return Ok(OptionalBody(T::default()));
         }
-        Ok(NoBody)
+        json::check_content_type(&parts.headers)?;
+        json::parse(&bytes, json::DEPTH_MAX).map(OptionalBody)
+    }
+}
+
+/// The body of an operation without parameters.
+pub struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<JsonBody<T>, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        NoParameters::from_request_parts(&mut parts, api).await?;
+        json::check_content_type(&parts.headers)?;
+        let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+        json::parse(&bytes, json::DEPTH_MAX).map(JsonBody)
     }
 }
 

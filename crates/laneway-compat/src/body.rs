@@ -1,11 +1,27 @@
-//! Reads the bodies of requests up to a size limit. The gate limits how slowly a body may arrive and how many
+//! Reads requests: the caller of a handler, and bodies up to a size limit. The gate limits how slowly a body may arrive and how many
 //! large ones are read at once.
 
+use axum::Extension;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::rejection::ExtensionRejection;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
 use futures_util::StreamExt;
+use laneway_runtime::Caller;
 use laneway_runtime::caller::BodyDelay;
+
+/// The dialect and the caller, which almost every handler needs. The gate has added the caller.
+pub struct Call<S>(pub S, pub Caller);
+
+impl<S: Clone + Send + Sync> FromRequestParts<S> for Call<S> {
+    type Rejection = ExtensionRejection;
+
+    async fn from_request_parts(parts: &mut Parts, dialect: &S) -> Result<Call<S>, ExtensionRejection> {
+        let Extension(caller) = Extension::from_request_parts(parts, dialect).await?;
+        Ok(Call(dialect.clone(), caller))
+    }
+}
 
 /// Why a body could not be read. Each dialect has its own error for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

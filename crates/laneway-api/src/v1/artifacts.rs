@@ -1,6 +1,5 @@
 //! Artifacts: listed, and downloaded through their worker.
 
-use axum::extract::State;
 use axum::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
@@ -16,7 +15,7 @@ use crate::api::Api;
 use crate::auth::Caller;
 use crate::download::{Download, NotBegun, Source};
 use crate::error::{ApiError, Code};
-use crate::query::{NoParameters, PathArtifact, PathJob};
+use crate::query::{Call, NoParameters, PathArtifact, PathJob};
 use crate::range::Wanted;
 use crate::reply::{self, Answer};
 use crate::v1::jobs;
@@ -37,12 +36,7 @@ const NAME_LEN_MAX: usize = 120;
     get, path = "/v1/jobs/{id}/artifacts", operation_id = "list_job_artifacts", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = ArtifactList), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn list_job_artifacts(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-) -> Answer {
+pub async fn list_job_artifacts(Call(api, caller): Call, PathJob(id): PathJob, _: NoParameters) -> Answer {
     let view = jobs::find(&api, &caller, id).await?;
     let lines = api.scheduler.read(move |reader| {
         let (mut made, mut after) = (Vec::new(), 0);
@@ -81,8 +75,7 @@ pub async fn list_job_artifacts(
     )
 )]
 pub async fn get_artifact(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     _: NoParameters,
     PathArtifact(id): PathArtifact,
     headers: HeaderMap,

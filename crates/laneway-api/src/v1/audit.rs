@@ -1,15 +1,12 @@
 //! Audit entries.
 
-use axum::extract::State;
 use laneway_core::EventKind;
 use laneway_core::worker::DispatchLine;
 use laneway_runtime::store::EventFilter;
 use laneway_wire::{AuditList, Problem};
 
-use crate::api::Api;
-use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::query::Parameters;
+use crate::query::{Call, Parameters};
 use crate::render;
 use crate::reply::{self, Answer};
 
@@ -24,7 +21,7 @@ use crate::reply::{self, Answer};
     ),
     responses((status = 200, body = AuditList), (status = 400, description = "invalid_cursor", body = Problem))
 )]
-pub async fn list_audit(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_audit(Call(api, caller): Call, list: Parameters) -> Answer {
     let list = list.only(&["limit", "cursor", "action"])?;
     let limit = list.limit()?;
     let filter = EventFilter { tenant: caller.scope().cloned(), ..read_action(list.get("action"))? };

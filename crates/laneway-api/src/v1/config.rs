@@ -1,14 +1,12 @@
 //! The configuration: shown, changed, and reloaded.
 
-use axum::extract::{Request, State};
+use axum::extract::State;
 use laneway_wire::{ConfigReload, Problem};
 
 use crate::api::Api;
 use crate::audit;
-use crate::auth::Caller;
-use crate::body;
-use crate::json::{self, StrictValue};
-use crate::query::{NoBody, NoParameters};
+use crate::json::StrictValue;
+use crate::query::{Call, JsonBody, NoInput, NoParameters};
 use crate::reply::{self, Answer};
 
 /// Shows the configuration in effect. Secrets are `***`.
@@ -24,15 +22,9 @@ pub async fn get_config(State(api): State<Api>, _: NoParameters) -> Answer {
     responses((status = 200, description = "The whole configuration after the change", body = serde_json::Value), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 409, description = "conflict", body = Problem))
 )]
 pub async fn patch_config(
-    State(api): State<Api>,
-    caller: Caller,
-    _: NoParameters,
-    request: Request,
+    Call(api, caller): Call,
+    JsonBody(StrictValue(patch)): JsonBody<StrictValue>,
 ) -> Answer {
-    let (parts, body) = request.into_parts();
-    json::check_content_type(&parts.headers)?;
-    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
-    let StrictValue(patch) = json::parse(&bytes, json::DEPTH_MAX)?;
     let config = api.config.patch(patch, caller.origin()).await?;
     reply::ok(&config.to_json())
 }
@@ -42,7 +34,7 @@ pub async fn patch_config(
     post, path = "/v1/config/reload", operation_id = "reload_config", tag = "config",
     responses((status = 200, body = ConfigReload), (status = 409, description = "conflict: the file cannot be used", body = Problem))
 )]
-pub async fn reload_config(State(api): State<Api>, caller: Caller, _: NoParameters, _: NoBody) -> Answer {
+pub async fn reload_config(Call(api, caller): Call, _: NoInput) -> Answer {
     let done = api.config.reload().await?;
     let lines =
         |changes: &[laneway_runtime::config::ChangedKey]| changes.iter().map(ToString::to_string).collect();

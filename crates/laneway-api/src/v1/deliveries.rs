@@ -1,6 +1,5 @@
 //! Webhook deliveries: listed, shown, and replayed.
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use laneway_core::{DeliveryState, JobId, Reply, Seq};
 use laneway_runtime::store::DeliveryFilter;
@@ -10,7 +9,7 @@ use crate::api::Api;
 use crate::auth::Caller;
 use crate::convert;
 use crate::error::{ApiError, Code};
-use crate::query::{NoBody, NoParameters, Parameters, PathJob};
+use crate::query::{Call, NoInput, NoParameters, Parameters, PathJob};
 use crate::render;
 use crate::reply::{self, Answer};
 
@@ -25,7 +24,7 @@ use crate::reply::{self, Answer};
     ),
     responses((status = 200, body = DeliveryList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
-pub async fn list_deliveries(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_deliveries(Call(api, caller): Call, list: Parameters) -> Answer {
     let list = list.only(&["job", "state", "limit", "cursor"])?;
     let filter = DeliveryFilter {
         tenant: caller.scope().cloned(),
@@ -46,12 +45,7 @@ pub async fn list_deliveries(State(api): State<Api>, caller: Caller, list: Param
     params(("id" = String, Path, description = "The job's id")),
     responses((status = 200, body = Delivery), (status = 400, description = "invalid_id", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_delivery(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_delivery(Call(api, caller): Call, PathJob(id): PathJob, _: NoParameters) -> Answer {
     reply::ok(&find(&api, &caller, id).await?)
 }
 
@@ -63,13 +57,7 @@ pub async fn get_delivery(
     params(("id" = String, Path, description = "The job's id")),
     responses((status = 202, description = "The delivery is sent", body = Delivery), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many", body = Problem))
 )]
-pub async fn replay_delivery(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn replay_delivery(Call(api, caller): Call, PathJob(id): PathJob, _: NoInput) -> Answer {
     match api.scheduler.redeliver(caller.scope().cloned(), id, caller.origin()).await? {
         Reply::Done => reply::json(StatusCode::ACCEPTED, &find(&api, &caller, id).await?),
         Reply::Rejected(rejection) => Err(rejection.into()),

@@ -6,8 +6,7 @@ use axum::extract::State;
 use laneway_wire::{Drain, Problem};
 
 use crate::api::Api;
-use crate::auth::Caller;
-use crate::query::{NoBody, NoParameters};
+use crate::query::{Call, NoInput, NoParameters};
 use crate::reply::{self, Answer};
 
 /// Shows whether the server is drained, and how many jobs are left.
@@ -21,7 +20,7 @@ pub async fn get_drain(State(api): State<Api>, _: NoParameters) -> Answer {
     post, path = "/v1/drain", operation_id = "begin_drain", tag = "server",
     responses((status = 200, body = Drain), (status = 503, description = "draining", body = Problem))
 )]
-pub async fn begin_drain(State(api): State<Api>, caller: Caller, _: NoParameters, _: NoBody) -> Answer {
+pub async fn begin_drain(Call(api, caller): Call, _: NoInput) -> Answer {
     api.scheduler.set_admission(false, caller.origin()).await?;
     render(&api).await
 }
@@ -31,7 +30,7 @@ pub async fn begin_drain(State(api): State<Api>, caller: Caller, _: NoParameters
     delete, path = "/v1/drain", operation_id = "end_drain", tag = "server",
     responses((status = 200, body = Drain), (status = 503, description = "draining", body = Problem))
 )]
-pub async fn end_drain(State(api): State<Api>, caller: Caller, _: NoParameters, _: NoBody) -> Answer {
+pub async fn end_drain(Call(api, caller): Call, _: NoInput) -> Answer {
     api.scheduler.set_admission(true, caller.origin()).await?;
     render(&api).await
 }

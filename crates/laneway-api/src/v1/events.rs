@@ -1,17 +1,14 @@
 //! The live stream of events.
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use laneway_core::Span;
 use laneway_runtime::{Interest, Jobs};
 use laneway_wire::Problem;
 
-use crate::api::Api;
-use crate::auth::Caller;
 use crate::authority;
 use crate::convert;
 use crate::error::{ApiError, Code};
-use crate::query::Parameters;
+use crate::query::{Call, Parameters};
 use crate::reply::Answer;
 use crate::sse;
 
@@ -31,12 +28,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
     ),
     responses((status = 200, description = "The stream", content_type = "text/event-stream", body = String), (status = 429, description = "too_many streams are open", body = Problem))
 )]
-pub async fn stream_events(
-    State(api): State<Api>,
-    caller: Caller,
-    list: Parameters,
-    headers: HeaderMap,
-) -> Answer {
+pub async fn stream_events(Call(api, caller): Call, list: Parameters, headers: HeaderMap) -> Answer {
     let list = list.only(&["after", "job"])?;
     let after = match headers.get(LAST_EVENT_ID) {
         Some(value) => {

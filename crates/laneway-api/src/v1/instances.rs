@@ -3,7 +3,7 @@
 //! An instance is a part of the configuration, so every change is a change of the configuration. Its token is never
 //! shown.
 
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use laneway_browser::{InstancePatch, instances};
 use laneway_core::Name;
@@ -11,11 +11,8 @@ use laneway_runtime::config::{Config, Secret, shown_url};
 use laneway_wire::{Instance, InstanceList, InstanceRequest, Problem};
 
 use crate::api::Api;
-use crate::auth::Caller;
-use crate::body;
 use crate::error::{ApiError, Code};
-use crate::json;
-use crate::query::{NoBody, NoParameters, PathName};
+use crate::query::{Call, JsonBody, NoInput, NoParameters, PathName};
 use crate::reply::{self, Answer};
 
 /// Lists every instance.
@@ -43,16 +40,10 @@ pub async fn get_instance(State(api): State<Api>, PathName(id): PathName, _: NoP
     responses((status = 200, description = "Changed", body = Instance), (status = 201, description = "Made", body = Instance), (status = 400, description = "invalid_field, unknown_field", body = Problem))
 )]
 pub async fn put_instance(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathName(id): PathName,
-    _: NoParameters,
-    request: Request,
+    JsonBody(InstanceRequest { url, port, token, tabs }): JsonBody<InstanceRequest>,
 ) -> Answer {
-    let (parts, body) = request.into_parts();
-    json::check_content_type(&parts.headers)?;
-    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
-    let InstanceRequest { url, port, token, tabs } = json::parse(&bytes, json::DEPTH_MAX)?;
     if url.is_some() && port.is_some() {
         return Err(ApiError::field("port", "is set beside url; send one of them"));
     }
@@ -67,13 +58,7 @@ pub async fn put_instance(
     delete, path = "/v1/instances/{id}", operation_id = "delete_instance", tag = "instances", params(("id" = String, Path)),
     responses((status = 200, description = "The instance of the configuration file is in effect again", body = Instance), (status = 204, description = "Removed"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the configuration file has it", body = Problem))
 )]
-pub async fn delete_instance(
-    State(api): State<Api>,
-    caller: Caller,
-    PathName(id): PathName,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn delete_instance(Call(api, caller): Call, PathName(id): PathName, _: NoInput) -> Answer {
     shown(&api.config.current(), &id).ok_or_else(no_instance)?;
     let config = instances::remove(&api.config, id.clone(), caller.origin()).await?;
     match shown(&config, &id) {

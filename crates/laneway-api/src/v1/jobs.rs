@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
@@ -17,7 +16,7 @@ use crate::api::Api;
 use crate::auth::{self, Caller};
 use crate::convert;
 use crate::error::{ApiError, Code};
-use crate::query::{NoBody, NoParameters, Parameters, PathJob};
+use crate::query::{Call, NoInput, NoParameters, Parameters, PathJob};
 use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::{schedules, submit};
@@ -36,12 +35,7 @@ const EXPLAINED_AT_ONCE: usize = 32;
     params(("id" = String, Path), ("wait" = Option<String>, Query, description = "Respond when the job has ended, or after this time: at most 60s. A server that stops, or needs the share of this caller for another one, responds at once.")),
     responses((status = 200, body = Job<'_>), (status = 400, description = "invalid_id, invalid_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 429, description = "too_many requests wait, with Retry-After", body = Problem))
 )]
-pub async fn get_job(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    list: Parameters,
-) -> Answer {
+pub async fn get_job(Call(api, caller): Call, PathJob(id): PathJob, list: Parameters) -> Answer {
     let list = list.only(&["wait"])?;
     let wait = list.get("wait").map(|text| convert::span("wait", text)).transpose()?.unwrap_or_default();
     if wait > WAIT_MAX {
@@ -63,12 +57,7 @@ pub async fn get_job(
     get, path = "/v1/jobs/{id}/payload", operation_id = "get_job_payload", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The payload", body = serde_json::Value), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_job_payload(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_job_payload(Call(api, caller): Call, PathJob(id): PathJob, _: NoParameters) -> Answer {
     let view = find(&api, &caller, id).await?;
     let payload = api.scheduler.read(move |reader| reader.payload(view.row.seq)).await?;
     let payload = payload.ok_or_else(ApiError::no_job)?;
@@ -92,7 +81,7 @@ pub async fn get_job_payload(
     ),
     responses((status = 200, body = JobList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
-pub async fn list_jobs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_jobs(Call(api, caller): Call, list: Parameters) -> Answer {
     let known = [
         "state",
         "lane",
@@ -130,13 +119,7 @@ pub async fn list_jobs(State(api): State<Api>, caller: Caller, list: Parameters)
     post, path = "/v1/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, description = "The canceled job", body = Job<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "already_ended", body = Problem))
 )]
-pub async fn cancel_job(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn cancel_job(Call(api, caller): Call, PathJob(id): PathJob, _: NoInput) -> Answer {
     match api.scheduler.cancel(caller.scope().cloned(), id, caller.origin()).await? {
         Reply::Canceled { .. } => {
             let view = find(&api, &caller, id).await?;
@@ -160,12 +143,11 @@ pub async fn cancel_job(
     responses((status = 201, description = "The new job; `retry_of` names the old one", body = Job<'_>), (status = 400, description = "invalid_id, or an Idempotency-Key, which is not accepted here", body = Problem), (status = 403, description = "forbidden: the job runs with the credentials of a user, and the header laneway-credential-user does not name that user", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended", body = Problem), (status = 422, description = "unknown_lane: the lane of the job was deleted", body = Problem), (status = 429, description = "queue_full", body = Problem))
 )]
 pub async fn retry_job(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathJob(id): PathJob,
-    _: NoParameters,
+
     headers: HeaderMap,
-    _: NoBody,
+    _: NoInput,
 ) -> Answer {
     submit::reject_key(
         &headers,
@@ -198,12 +180,7 @@ pub async fn retry_job(
     get, path = "/v1/jobs/{id}/explain", operation_id = "explain_job", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = Explanation), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn explain_job(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-) -> Answer {
+pub async fn explain_job(Call(api, caller): Call, PathJob(id): PathJob, _: NoParameters) -> Answer {
     if let Some(explanation) = api.scheduler.explain(caller.scope().cloned(), id).await? {
         return reply::ok(&render::explanation(id.to_string(), &explanation));
     }
@@ -217,12 +194,7 @@ pub async fn explain_job(
     params(("id" = String, Path), ("after" = Option<u64>, Query, description = "Only lines after this number"), ("limit" = Option<usize>, Query)),
     responses((status = 200, body = LogList), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn list_job_logs(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    list: Parameters,
-) -> Answer {
+pub async fn list_job_logs(Call(api, caller): Call, PathJob(id): PathJob, list: Parameters) -> Answer {
     let list = list.only(&["after", "limit"])?;
     let (after, limit) = (list.number("after")?.unwrap_or(0), list.limit()?);
     let view = find(&api, &caller, id).await?;
@@ -237,12 +209,7 @@ pub async fn list_job_logs(
     params(("id" = String, Path), ("limit" = Option<usize>, Query, description = "Only the latest events: 1 to 1000; 1000 when absent")),
     responses((status = 200, body = EventList), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn list_job_events(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    list: Parameters,
-) -> Answer {
+pub async fn list_job_events(Call(api, caller): Call, PathJob(id): PathJob, list: Parameters) -> Answer {
     let limit = list.only(&["limit"])?.limit_up_to(EVENTS_MAX)?.unwrap_or(EVENTS_MAX);
     let view = find(&api, &caller, id).await?;
     let events = api.scheduler.read(move |reader| reader.events_of(view.row.seq, limit)).await?;
@@ -254,12 +221,7 @@ pub async fn list_job_events(
     get, path = "/v1/jobs/{id}/attempts", operation_id = "list_attempts", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = AttemptList), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn list_attempts(
-    State(api): State<Api>,
-    caller: Caller,
-    PathJob(id): PathJob,
-    _: NoParameters,
-) -> Answer {
+pub async fn list_attempts(Call(api, caller): Call, PathJob(id): PathJob, _: NoParameters) -> Answer {
     let view = find(&api, &caller, id).await?;
     let seq = view.row.seq;
     let closed = api.scheduler.read(move |reader| reader.attempts(seq)).await?;

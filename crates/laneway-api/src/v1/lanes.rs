@@ -3,7 +3,6 @@
 //! A lane is a part of the configuration, so every change is a change of the configuration: validated as a whole,
 //! durable, and audited.
 
-use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use laneway_core::Name;
 use laneway_wire::{Lane, LaneList, LaneRequest, Problem};
@@ -11,10 +10,8 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::auth::Caller;
-use crate::body;
 use crate::error::{ApiError, Code};
-use crate::json;
-use crate::query::{NoBody, NoParameters, Parameters, PathName};
+use crate::query::{Call, JsonBody, NoInput, NoParameters, Parameters, PathName};
 use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::stats;
@@ -26,7 +23,7 @@ use crate::v1::stats;
     params(("all" = Option<bool>, Query, description = "true: include unused lanes of dialects")),
     responses((status = 200, body = LaneList))
 )]
-pub async fn list_lanes(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_lanes(Call(api, caller): Call, list: Parameters) -> Answer {
     let all = list.only(&["all"])?.flag("all")?;
     let stats = stats::read(&api, &caller, all).await?;
     reply::ok(&LaneList { lanes: stats.lanes.iter().map(render::lane).collect() })
@@ -37,12 +34,7 @@ pub async fn list_lanes(State(api): State<Api>, caller: Caller, list: Parameters
     get, path = "/v1/lanes/{name}", operation_id = "get_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_lane(
-    State(api): State<Api>,
-    caller: Caller,
-    PathName(name): PathName,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_lane(Call(api, caller): Call, PathName(name): PathName, _: NoParameters) -> Answer {
     reply::ok(&find(&api, &caller, &name).await?)
 }
 
@@ -53,16 +45,10 @@ pub async fn get_lane(
     responses((status = 200, description = "Changed", body = Lane), (status = 201, description = "Made", body = Lane), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 409, description = "conflict", body = Problem))
 )]
 pub async fn put_lane(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathName(name): PathName,
-    _: NoParameters,
-    request: Request,
+    JsonBody(lane): JsonBody<LaneRequest>,
 ) -> Answer {
-    let (parts, body) = request.into_parts();
-    json::check_content_type(&parts.headers)?;
-    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
-    let lane: LaneRequest = json::parse(&bytes, json::DEPTH_MAX)?;
     let is_new = !api.config.current().settings().lanes.contains_key(&name);
     change(&api, &caller, &name, serde_json::to_value(&lane).map_err(ApiError::internal)?).await?;
     let lane = find(&api, &caller, &name).await?;
@@ -74,13 +60,7 @@ pub async fn put_lane(
     delete, path = "/v1/lanes/{name}", operation_id = "delete_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 204, description = "Removed"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: it is built in or in the configuration file, has jobs, or schedules use it", body = Problem))
 )]
-pub async fn delete_lane(
-    State(api): State<Api>,
-    caller: Caller,
-    PathName(name): PathName,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn delete_lane(Call(api, caller): Call, PathName(name): PathName, _: NoInput) -> Answer {
     find(&api, &caller, &name).await?;
     change(&api, &caller, &name, Value::Null).await?;
     reply::no_content()
@@ -91,13 +71,7 @@ pub async fn delete_lane(
     post, path = "/v1/lanes/{name}/pause", operation_id = "pause_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn pause_lane(
-    State(api): State<Api>,
-    caller: Caller,
-    PathName(name): PathName,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn pause_lane(Call(api, caller): Call, PathName(name): PathName, _: NoInput) -> Answer {
     set_paused(&api, &caller, &name, true).await
 }
 
@@ -106,13 +80,7 @@ pub async fn pause_lane(
     post, path = "/v1/lanes/{name}/resume", operation_id = "resume_lane", tag = "lanes", params(("name" = String, Path)),
     responses((status = 200, body = Lane), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn resume_lane(
-    State(api): State<Api>,
-    caller: Caller,
-    PathName(name): PathName,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn resume_lane(Call(api, caller): Call, PathName(name): PathName, _: NoInput) -> Answer {
     set_paused(&api, &caller, &name, false).await
 }
 

@@ -1,6 +1,6 @@
 //! Leases of pull workers: requested, kept alive, reported on and released; and the capacity of the machine.
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use laneway_core::lease::{Claim, LeaseFor, LeaseMessage, LeaseRequest as Asked, LeaseUpdate};
 use laneway_core::{AttemptId, Denial, Grant, Holder, Name, Outcome, Reply};
 use laneway_runtime::config::format_span;
@@ -16,7 +16,7 @@ use crate::body::{self, Received};
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::{NoParameters, Parameters, PathLease};
+use crate::query::{Call, NoParameters, OptionalBody, Parameters, PathLease};
 use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::submit;
@@ -27,7 +27,7 @@ use crate::v1::submit;
     params(("lane" = Option<String>, Query), ("worker" = Option<String>, Query), ("agent" = Option<String>, Query)),
     responses((status = 200, body = LeaseList), (status = 400, description = "invalid_field, unknown_field", body = Problem))
 )]
-pub async fn list_leases(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_leases(Call(api, caller): Call, list: Parameters) -> Answer {
     let list = list.only(&["lane", "worker", "agent"])?;
     let (lane, worker, agent) = (list.name("lane")?, list.name("worker")?, list.name("agent")?);
     let is = |wanted: &Option<Name>, name: Option<&Name>| wanted.is_none() || wanted.as_ref() == name;
@@ -45,12 +45,7 @@ pub async fn list_leases(State(api): State<Api>, caller: Caller, list: Parameter
     get, path = "/v1/leases/{id}", operation_id = "get_lease", tag = "leases", params(("id" = String, Path)),
     responses((status = 200, body = Lease), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_lease(
-    State(api): State<Api>,
-    caller: Caller,
-    PathLease(id): PathLease,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_lease(Call(api, caller): Call, PathLease(id): PathLease, _: NoParameters) -> Answer {
     reply::ok(&find(&api, &caller, id).await?)
 }
 
@@ -59,12 +54,7 @@ pub async fn get_lease(
     post, path = "/v1/leases", operation_id = "request_lease", tag = "leases", request_body = LeaseRequest<'_>,
     responses((status = 200, description = "Granted or denied", body = LeaseAnswer), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found: the job or the lane does not exist", body = Problem), (status = 422, description = "never_fits, invalid", body = Problem))
 )]
-pub async fn request_lease(
-    State(api): State<Api>,
-    caller: Caller,
-    _: NoParameters,
-    request: Request,
-) -> Answer {
+pub async fn request_lease(Call(api, caller): Call, _: NoParameters, request: Request) -> Answer {
     let bytes = read(&api, request).await?;
     let asked: LeaseRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
     let holder = Holder { worker: convert::name("worker", &asked.worker)?, pid: asked.pid, boot: None };
@@ -154,8 +144,7 @@ fn not_granted(denied: &Denial) -> LeaseAnswer {
     responses((status = 200, body = LeaseAlive), (status = 403, description = "forbidden: the lease of another worker", body = Problem), (status = 404, description = "not_found: stop the attempt", body = Problem))
 )]
 pub async fn beat_lease(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathLease(id): PathLease,
     _: NoParameters,
     request: Request,
@@ -177,8 +166,7 @@ pub async fn beat_lease(
     responses((status = 204, description = "Accepted"), (status = 403, description = "forbidden: the lease of another worker", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn report_lease(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathLease(id): PathLease,
     _: NoParameters,
     request: Request,
@@ -202,8 +190,7 @@ pub async fn report_lease(
     responses((status = 204, description = "Accepted"), (status = 403, description = "forbidden: the lease of another worker", body = Problem), (status = 404, description = "not_found: the lease has ended, and nothing changed", body = Problem))
 )]
 pub async fn release_lease(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathLease(id): PathLease,
     _: NoParameters,
     request: Request,
@@ -225,14 +212,10 @@ pub async fn release_lease(
     responses((status = 204, description = "Revoked"), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn revoke_lease(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathLease(id): PathLease,
-    _: NoParameters,
-    request: Request,
+    OptionalBody(LeaseRevoke { reason }): OptionalBody<LeaseRevoke>,
 ) -> Answer {
-    let bytes = read(&api, request).await?;
-    let LeaseRevoke { reason } = if bytes.is_empty() { LeaseRevoke::default() } else { parse(&bytes)? };
     let said = LeaseUpdate::Revoke(reason.unwrap_or_else(|| "revoked".to_owned()).into());
     let tenant = caller.scope().cloned();
     let message = LeaseMessage { lease: id, tenant, worker: None, pid: None, update: said };
@@ -244,7 +227,7 @@ pub async fn revoke_lease(
 
 /// Shows the capacity of the machine, and the agents that use it.
 #[utoipa::path(get, path = "/v1/capacity", operation_id = "get_capacity", tag = "leases", responses((status = 200, body = Capacity)))]
-pub async fn get_capacity(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
+pub async fn get_capacity(Call(api, caller): Call, _: NoParameters) -> Answer {
     let view = api.scheduler.capacity().await?;
     reply::ok(&render::capacity(&view, caller.scope()))
 }

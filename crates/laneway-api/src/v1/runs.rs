@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::StatusCode;
 use laneway_core::{Member, Reply, RunId, RunState, RunSubmission, Seq};
 use laneway_runtime::RunView;
@@ -16,7 +16,7 @@ use crate::callback;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::{NoBody, NoParameters, Parameters, PathRun};
+use crate::query::{Call, NoInput, NoParameters, Parameters, PathRun};
 use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::submit;
@@ -42,7 +42,7 @@ const RUN_BODY_MAX: usize = 32 << 20;
         (status = 507, description = "storage_low", body = Problem),
     )
 )]
-pub async fn submit_run(State(api): State<Api>, caller: Caller, _: NoParameters, request: Request) -> Answer {
+pub async fn submit_run(Call(api, caller): Call, _: NoParameters, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
@@ -90,7 +90,7 @@ pub async fn submit_run(State(api): State<Api>, caller: Caller, _: NoParameters,
     ),
     responses((status = 200, body = RunList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
-pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_runs(Call(api, caller): Call, list: Parameters) -> Answer {
     let list = list.only(&["state", "client", "limit", "cursor"])?;
     let filter = RunFilter {
         tenant: caller.scope().cloned(),
@@ -110,12 +110,7 @@ pub async fn list_runs(State(api): State<Api>, caller: Caller, list: Parameters)
     get, path = "/v1/runs/{id}", operation_id = "get_run", tag = "runs", params(("id" = String, Path)),
     responses((status = 200, body = Run<'_>), (status = 400, description = "invalid_id", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_run(
-    State(api): State<Api>,
-    caller: Caller,
-    PathRun(id): PathRun,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_run(Call(api, caller): Call, PathRun(id): PathRun, _: NoParameters) -> Answer {
     let view = find(&api, &caller, id).await?;
     reply::ok(&render::run(&view))
 }
@@ -128,13 +123,7 @@ pub async fn get_run(
     post, path = "/v1/runs/{id}/cancel", operation_id = "cancel_run", tag = "runs", params(("id" = String, Path)),
     responses((status = 202, description = "The run", body = Run<'_>), (status = 404, description = "not_found", body = Problem), (status = 409, description = "already_ended", body = Problem))
 )]
-pub async fn cancel_run(
-    State(api): State<Api>,
-    caller: Caller,
-    PathRun(id): PathRun,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn cancel_run(Call(api, caller): Call, PathRun(id): PathRun, _: NoInput) -> Answer {
     match api.scheduler.cancel_run(caller.scope().cloned(), id, caller.origin()).await? {
         Reply::RunCanceled { .. } => {
             let view = find(&api, &caller, id).await?;

@@ -19,7 +19,7 @@ use crate::callback;
 use crate::convert::{self, TimingFields};
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::{NoBody, NoParameters, Parameters, PathSchedule};
+use crate::query::{Call, JsonBody, NoInput, NoParameters, OptionalBody, Parameters, PathSchedule};
 use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::submit;
@@ -38,7 +38,7 @@ const CREDENTIAL_HEADER: &str = "laneway-credential-user";
     ),
     responses((status = 200, body = ScheduleList), (status = 400, description = "invalid_field, unknown_field, invalid_id", body = Problem))
 )]
-pub async fn list_schedules(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_schedules(Call(api, caller): Call, list: Parameters) -> Answer {
     let list = list.only(&["name", "include_disabled", "after", "limit"])?;
     let limit = list.limit()?;
     let after = list.get("after").map(convert::schedule_id).transpose()?;
@@ -69,12 +69,7 @@ pub async fn list_schedules(State(api): State<Api>, caller: Caller, list: Parame
         (status = 429, description = "too_many", body = Problem),
     )
 )]
-pub async fn create_schedule(
-    State(api): State<Api>,
-    caller: Caller,
-    _: NoParameters,
-    request: Request,
-) -> Answer {
+pub async fn create_schedule(Call(api, caller): Call, _: NoParameters, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let remedy = "is not accepted for schedules; omit it: a second schedule of the same name is rejected";
@@ -98,8 +93,7 @@ pub async fn create_schedule(
     responses((status = 200, body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn get_schedule(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathSchedule(id): PathSchedule,
     _: NoParameters,
 ) -> Answer {
@@ -119,8 +113,7 @@ pub async fn get_schedule(
     )
 )]
 pub async fn update_schedule(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathSchedule(id): PathSchedule,
     _: NoParameters,
     request: Request,
@@ -161,13 +154,7 @@ pub async fn update_schedule(
     delete, path = "/v1/schedules/{id}", operation_id = "delete_schedule", tag = "schedules", params(("id" = String, Path)),
     responses((status = 200, description = "The deleted schedule", body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn delete_schedule(
-    State(api): State<Api>,
-    caller: Caller,
-    PathSchedule(id): PathSchedule,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn delete_schedule(Call(api, caller): Call, PathSchedule(id): PathSchedule, _: NoInput) -> Answer {
     let scope = caller.scope().cloned();
     let schedule = changed(api.scheduler.delete_schedule(scope, id, caller.origin()).await?)?;
     reply::ok(&render::schedule(&schedule)?)
@@ -178,13 +165,7 @@ pub async fn delete_schedule(
     post, path = "/v1/schedules/{id}/pause", operation_id = "pause_schedule", tag = "schedules", params(("id" = String, Path)),
     responses((status = 200, body = wire::Schedule), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn pause_schedule(
-    State(api): State<Api>,
-    caller: Caller,
-    PathSchedule(id): PathSchedule,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn pause_schedule(Call(api, caller): Call, PathSchedule(id): PathSchedule, _: NoInput) -> Answer {
     toggle(&api, &caller, id, false).await
 }
 
@@ -194,12 +175,10 @@ pub async fn pause_schedule(
     responses((status = 200, body = wire::Schedule), (status = 404, description = "not_found", body = Problem), (status = 422, description = "no_future_run", body = Problem))
 )]
 pub async fn resume_schedule(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathSchedule(id): PathSchedule,
-    _: NoParameters,
     headers: HeaderMap,
-    _: NoBody,
+    _: NoInput,
 ) -> Answer {
     must_hold(&api, &find(&api, &caller, id).await?, &headers)?;
     toggle(&api, &caller, id, true).await
@@ -212,22 +191,13 @@ pub async fn resume_schedule(
     responses((status = 200, description = "The job, or why there is none", body = ScheduleFiredByHand), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn fire_schedule(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathSchedule(id): PathSchedule,
-    _: NoParameters,
-    request: Request,
+    headers: HeaderMap,
+    OptionalBody(request): OptionalBody<FireScheduleRequest>,
 ) -> Answer {
-    let (parts, body) = request.into_parts();
-    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
-    let request = if bytes.is_empty() {
-        FireScheduleRequest::default()
-    } else {
-        json::check_content_type(&parts.headers)?;
-        json::parse(&bytes, json::DEPTH_MAX)?
-    };
     let mode = convert::fire_mode(request.mode.as_deref())?;
-    must_hold(&api, &find(&api, &caller, id).await?, &parts.headers)?;
+    must_hold(&api, &find(&api, &caller, id).await?, &headers)?;
     match api.scheduler.run_schedule(caller.scope().cloned(), id, mode, caller.origin()).await? {
         Reply::ScheduleFiredByHand { fired, reason, job } => reply::ok(&ScheduleFiredByHand {
             fired,
@@ -245,8 +215,7 @@ pub async fn fire_schedule(
     responses((status = 200, body = ScheduleFiringList), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn list_schedule_firings(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathSchedule(id): PathSchedule,
     list: Parameters,
 ) -> Answer {
@@ -266,7 +235,7 @@ pub async fn list_schedule_firings(
     params(("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"), ("cursor" = Option<String>, Query, description = "`next` of the previous page")),
     responses((status = 200, body = ScheduleFiringList), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
-pub async fn list_all_schedule_firings(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_all_schedule_firings(Call(api, caller): Call, list: Parameters) -> Answer {
     reply::ok(&read_firings(&api, &caller, None, list).await?)
 }
 
@@ -279,14 +248,9 @@ pub async fn list_all_schedule_firings(State(api): State<Api>, caller: Caller, l
 pub async fn preview_schedule(
     State(api): State<Api>,
     _: Caller,
-    _: NoParameters,
-    request: Request,
+    JsonBody(request): JsonBody<PreviewRequest>,
 ) -> Answer {
-    let (parts, body) = request.into_parts();
-    json::check_content_type(&parts.headers)?;
     let config = api.config.current();
-    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
-    let request: PreviewRequest = json::parse(&bytes, json::DEPTH_MAX)?;
     let count = convert::preview_count(request.count)?;
     let from = match &request.from {
         Some(from) => convert::time("from", from)?,

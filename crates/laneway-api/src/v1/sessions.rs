@@ -2,18 +2,15 @@
 //!
 //! A session belongs to a tenant. A server-wide caller names the tenant with `Laneway-Tenant`, as for a submit.
 
-use axum::extract::{Request, State};
 use laneway_core::Name;
 use laneway_core::command::StopWhat;
 use laneway_wire::{Problem, Session, SessionList, SessionStopped, SessionUsageRequest, SessionsReset};
 
 use crate::api::Api;
 use crate::auth::Caller;
-use crate::body;
 use crate::convert;
 use crate::error::{ApiError, Code};
-use crate::json;
-use crate::query::{NoBody, NoParameters, Parameters, PathKey};
+use crate::query::{Call, JsonBody, NoInput, NoParameters, Parameters, PathKey};
 use crate::render;
 use crate::reply::{self, Answer};
 
@@ -26,7 +23,7 @@ use crate::reply::{self, Answer};
     ),
     responses((status = 200, body = SessionList), (status = 400, description = "invalid_field, unknown_field", body = Problem))
 )]
-pub async fn list_sessions(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn list_sessions(Call(api, caller): Call, list: Parameters) -> Answer {
     let list = list.only(&["after", "limit"])?;
     let after = list.get("after").map(|text| convert::session_key("after", text)).transpose()?;
     let limit = list.limit()?;
@@ -44,12 +41,7 @@ pub async fn list_sessions(State(api): State<Api>, caller: Caller, list: Paramet
     get, path = "/v1/sessions/{key}", operation_id = "get_session", tag = "sessions", params(("key" = String, Path)),
     responses((status = 200, body = Session), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_session(
-    State(api): State<Api>,
-    caller: Caller,
-    PathKey(key): PathKey,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_session(Call(api, caller): Call, PathKey(key): PathKey, _: NoParameters) -> Answer {
     let view = api.scheduler.session(caller.tenant.clone(), key).await?;
     let view = view.ok_or_else(|| {
         let detail = "the session does not exist: it has no live job and no stored state";
@@ -63,13 +55,7 @@ pub async fn get_session(
     post, path = "/v1/sessions/{key}/stop", operation_id = "stop_session", tag = "sessions", params(("key" = String, Path)),
     responses((status = 200, description = "The stopped jobs; counts of 0 when there were none", body = SessionStopped))
 )]
-pub async fn stop_session(
-    State(api): State<Api>,
-    caller: Caller,
-    PathKey(key): PathKey,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn stop_session(Call(api, caller): Call, PathKey(key): PathKey, _: NoInput) -> Answer {
     stop(&api, &caller, key, StopWhat::One).await
 }
 
@@ -79,13 +65,7 @@ pub async fn stop_session(
     params(("key" = String, Path)),
     responses((status = 200, description = "The stopped jobs; counts of 0 when there were none", body = SessionStopped))
 )]
-pub async fn stop_whole_session(
-    State(api): State<Api>,
-    caller: Caller,
-    PathKey(key): PathKey,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn stop_whole_session(Call(api, caller): Call, PathKey(key): PathKey, _: NoInput) -> Answer {
     stop(&api, &caller, key, StopWhat::All).await
 }
 
@@ -94,13 +74,7 @@ pub async fn stop_whole_session(
     post, path = "/v1/sessions/{key}/reset", operation_id = "reset_session", tag = "sessions", params(("key" = String, Path)),
     responses((status = 200, description = "The stopped jobs, and the new generation", body = SessionStopped))
 )]
-pub async fn reset_session(
-    State(api): State<Api>,
-    caller: Caller,
-    PathKey(key): PathKey,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn reset_session(Call(api, caller): Call, PathKey(key): PathKey, _: NoInput) -> Answer {
     stop(&api, &caller, key, StopWhat::Reset).await
 }
 
@@ -110,12 +84,7 @@ pub async fn reset_session(
     post, path = "/v1/sessions/reset", operation_id = "reset_all_sessions", tag = "sessions",
     responses((status = 200, description = "The number of sessions that were reset, and of stopped jobs", body = SessionsReset))
 )]
-pub async fn reset_all_sessions(
-    State(api): State<Api>,
-    caller: Caller,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn reset_all_sessions(Call(api, caller): Call, _: NoInput) -> Answer {
     let origin = caller.origin();
     let reset = match caller.scope() {
         Some(tenant) => api.scheduler.reset_sessions_of(tenant, &origin).await?,
@@ -132,16 +101,10 @@ pub async fn reset_all_sessions(
     responses((status = 200, body = Session), (status = 400, description = "invalid_field, unknown_field", body = Problem))
 )]
 pub async fn report_session_usage(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathKey(key): PathKey,
-    _: NoParameters,
-    request: Request,
+    JsonBody(SessionUsageRequest { tokens, window }): JsonBody<SessionUsageRequest>,
 ) -> Answer {
-    let (parts, body) = request.into_parts();
-    json::check_content_type(&parts.headers)?;
-    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
-    let SessionUsageRequest { tokens, window } = json::parse(&bytes, json::DEPTH_MAX)?;
     for (field, number) in [("tokens", tokens), ("window", window)] {
         // The store has signed numbers of 64 bits.
         if i64::try_from(number).is_err() {

@@ -1,13 +1,12 @@
 //! Statistics of the server.
 
-use axum::extract::State;
 use laneway_core::engine::Stats;
 use laneway_wire::Stats as WireStats;
 
 use crate::api::Api;
 use crate::auth::Caller;
 use crate::error::ApiError;
-use crate::query::Parameters;
+use crate::query::{Call, Parameters};
 use crate::render;
 use crate::reply::{self, Answer};
 
@@ -17,7 +16,7 @@ use crate::reply::{self, Answer};
     params(("all" = Option<bool>, Query, description = "true: include unused lanes of dialects")),
     responses((status = 200, body = WireStats))
 )]
-pub async fn get_stats(State(api): State<Api>, caller: Caller, list: Parameters) -> Answer {
+pub async fn get_stats(Call(api, caller): Call, list: Parameters) -> Answer {
     let all = list.only(&["all"])?.flag("all")?;
     reply::ok(&render::stats(&read(&api, &caller, all).await?))
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
 use futures_util::future::join_all;
 use laneway_core::command::Submitted;
@@ -27,7 +27,7 @@ use crate::callback;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::NoParameters;
+use crate::query::{Call, NoParameters};
 use crate::render;
 use crate::reply::{self, Answer};
 use crate::warnings;
@@ -62,7 +62,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         (status = 507, description = "storage_low", body = Problem),
     )
 )]
-pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters, request: Request) -> Answer {
+pub async fn submit_job(Call(api, caller): Call, _: NoParameters, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
@@ -106,12 +106,7 @@ pub async fn submit_job(State(api): State<Api>, caller: Caller, _: NoParameters,
         (status = 507, description = "storage_low", body = Problem),
     )
 )]
-pub async fn submit_batch(
-    State(api): State<Api>,
-    caller: Caller,
-    _: NoParameters,
-    request: Request,
-) -> Answer {
+pub async fn submit_batch(Call(api, caller): Call, _: NoParameters, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     reject_key(&parts.headers, "is for single jobs; set the idempotency_key of each job of a batch")?;

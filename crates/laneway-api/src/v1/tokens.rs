@@ -4,7 +4,7 @@
 //! themselves out: the first token, which closes an open server, must belong to a server-wide admin and not expire,
 //! and the last such token can neither be revoked nor be replaced by one that expires.
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::StatusCode;
 use laneway_core::{Name, Reply, Role, Span, TokenRecord, Wall};
 use laneway_wire::{
@@ -17,7 +17,7 @@ use crate::body;
 use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::json;
-use crate::query::{NoBody, NoParameters, PathName};
+use crate::query::{Call, JsonBody, NoInput, NoParameters, PathName};
 use crate::render;
 use crate::reply::{self, Answer};
 
@@ -36,7 +36,7 @@ pub async fn get_caller(caller: Caller, _: NoParameters) -> Answer {
 
 /// Lists tokens, with expired and revoked ones.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens", responses((status = 200, body = TokenList)))]
-pub async fn list_tokens(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
+pub async fn list_tokens(Call(api, caller): Call, _: NoParameters) -> Answer {
     let now = api.scheduler.wall();
     let table = api.scheduler.tokens();
     let tokens =
@@ -49,12 +49,7 @@ pub async fn list_tokens(State(api): State<Api>, caller: Caller, _: NoParameters
     get, path = "/v1/tokens/{id}", operation_id = "get_token", tag = "tokens", params(("id" = String, Path)),
     responses((status = 200, body = Token), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_token(
-    State(api): State<Api>,
-    caller: Caller,
-    PathName(id): PathName,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_token(Call(api, caller): Call, PathName(id): PathName, _: NoParameters) -> Answer {
     reply::ok(&render::token(&find(&api, &caller, &id)?, api.scheduler.wall()))
 }
 
@@ -63,14 +58,7 @@ pub async fn get_token(
     post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = TokenRequest,
     responses((status = 201, body = TokenSecret), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 403, description = "forbidden: another tenant", body = Problem), (status = 409, description = "conflict: the first token must be one of a server-wide admin; already_exists: another token has this secret", body = Problem), (status = 429, description = "too_many", body = Problem))
 )]
-pub async fn create_token(
-    State(api): State<Api>,
-    caller: Caller,
-    _: NoParameters,
-    request: Request,
-) -> Answer {
-    let bytes = read_body(&api, request).await?;
-    let asked: TokenRequest = json::parse(&bytes, json::DEPTH_MAX)?;
+pub async fn create_token(Call(api, caller): Call, JsonBody(asked): JsonBody<TokenRequest>) -> Answer {
     let role = Role::parse(&asked.role)
         .ok_or_else(|| ApiError::field("role", "must be admin, operator, submitter, worker or viewer"))?;
     let tenant = tenant_of(&caller, asked.tenant.as_deref())?;
@@ -107,13 +95,7 @@ pub async fn create_token(
     delete, path = "/v1/tokens/{id}", operation_id = "revoke_token", tag = "tokens", params(("id" = String, Path)),
     responses((status = 200, description = "The revoked token", body = Token), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the last token of a server-wide admin", body = Problem))
 )]
-pub async fn revoke_token(
-    State(api): State<Api>,
-    caller: Caller,
-    PathName(id): PathName,
-    _: NoParameters,
-    _: NoBody,
-) -> Answer {
+pub async fn revoke_token(Call(api, caller): Call, PathName(id): PathName, _: NoInput) -> Answer {
     let record = find(&api, &caller, &id)?;
     if is_last_admin(&api, &record) {
         let detail = "this is the last token of a server-wide admin that does not expire; create another one without expiry first, or \
@@ -132,13 +114,14 @@ pub async fn revoke_token(
     responses((status = 201, body = TokenSecret), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the token has expired or was revoked, or it is the last one of a server-wide admin and the new one would expire", body = Problem))
 )]
 pub async fn rotate_token(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathName(id): PathName,
     _: NoParameters,
     request: Request,
 ) -> Answer {
-    let bytes = read_body(&api, request).await?;
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
     let asked: RotateTokenRequest =
         if bytes.is_empty() { RotateTokenRequest::default() } else { json::parse(&bytes, json::DEPTH_MAX)? };
     let grace =
@@ -164,12 +147,6 @@ pub async fn rotate_token(
     let (token, replaces) = (render::token(&record, now), Some(old.id.to_string()));
     answered(api.scheduler.rotate_token(old.id, now + grace, record, caller.origin()).await?)?;
     reply::json(StatusCode::CREATED, &TokenSecret { secret: Some(secret), token, replaces })
-}
-
-async fn read_body(api: &Api, request: Request) -> Result<body::Received, ApiError> {
-    let (parts, body) = request.into_parts();
-    json::check_content_type(&parts.headers)?;
-    body::read(api, &parts.headers, body, api.config.current().server.body_max).await
 }
 
 fn is_visible(caller: &Caller, record: &TokenRecord) -> bool {

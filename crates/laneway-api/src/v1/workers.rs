@@ -2,7 +2,7 @@
 //!
 //! A worker belongs to a tenant. A server-wide caller names the tenant with `Laneway-Tenant`, as for a submit.
 
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use laneway_core::worker::{Orders, WorkerView};
 use laneway_core::{EventKind, Name, Rejection, Reply};
@@ -11,14 +11,11 @@ use laneway_wire::frame::Text;
 use laneway_wire::{
     DrainRequest, PackageRequest, Problem, RebindRequest, Worker, WorkerCommandSent, WorkerList,
 };
-use serde::de::DeserializeOwned;
 
 use crate::api::Api;
 use crate::auth::Caller;
-use crate::body;
 use crate::error::{ApiError, Code};
-use crate::json;
-use crate::query::{NoParameters, PathKey};
+use crate::query::{Call, JsonBody, NoParameters, OptionalBody, PathKey};
 use crate::render;
 use crate::reply::{self, Answer};
 
@@ -27,7 +24,7 @@ const URL_LEN_MAX: usize = 2_048;
 
 /// Lists workers, with those that lost their connection and may come back.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers", responses((status = 200, body = WorkerList)))]
-pub async fn list_workers(State(api): State<Api>, caller: Caller, _: NoParameters) -> Answer {
+pub async fn list_workers(Call(api, caller): Call, _: NoParameters) -> Answer {
     let (views, _) = api.scheduler.workers(caller.scope().cloned()).await?;
     reply::ok(&WorkerList { workers: views.iter().map(render::worker).collect() })
 }
@@ -37,12 +34,7 @@ pub async fn list_workers(State(api): State<Api>, caller: Caller, _: NoParameter
     get, path = "/v1/workers/{id}", operation_id = "get_worker", tag = "workers", params(("id" = String, Path)),
     responses((status = 200, body = Worker), (status = 404, description = "not_found", body = Problem))
 )]
-pub async fn get_worker(
-    State(api): State<Api>,
-    caller: Caller,
-    PathKey(id): PathKey,
-    _: NoParameters,
-) -> Answer {
+pub async fn get_worker(Call(api, caller): Call, PathKey(id): PathKey, _: NoParameters) -> Answer {
     reply::ok(&render::worker(&find(&api, &caller, &id).await?))
 }
 
@@ -54,13 +46,10 @@ pub async fn get_worker(
     responses((status = 200, body = Worker), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn drain_worker(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathKey(id): PathKey,
-    _: NoParameters,
-    request: Request,
+    OptionalBody(DrainRequest { drain }): OptionalBody<DrainRequest>,
 ) -> Answer {
-    let DrainRequest { drain } = read_or_default(&api, request).await?;
     let drain = drain.unwrap_or(true);
     let before = find(&api, &caller, &id).await?;
     match api.scheduler.drain_worker(caller.tenant.clone(), id.clone(), drain, caller.origin()).await? {
@@ -84,13 +73,10 @@ pub async fn drain_worker(
     responses((status = 200, body = Worker), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn rebind_worker(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathKey(id): PathKey,
-    _: NoParameters,
-    request: Request,
+    JsonBody(RebindRequest { lanes }): JsonBody<RebindRequest>,
 ) -> Answer {
-    let RebindRequest { lanes } = read(&api, request).await?;
     let name = |(at, lane): (usize, &String)| {
         Name::new(lane).map_err(|error| ApiError::field(format!("lanes[{at}]"), error))
     };
@@ -110,13 +96,10 @@ pub async fn rebind_worker(
     responses((status = 202, body = WorkerCommandSent), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "conflict: the worker is not connected", body = Problem))
 )]
 pub async fn change_worker_packages(
-    State(api): State<Api>,
-    caller: Caller,
+    Call(api, caller): Call,
     PathKey(id): PathKey,
-    _: NoParameters,
-    request: Request,
+    JsonBody(asked): JsonBody<PackageRequest>,
 ) -> Answer {
-    let asked: PackageRequest = read(&api, request).await?;
     let command = command_of(&asked)?;
     let view = find(&api, &caller, &id).await?;
     let sent = view.connection.is_some_and(|connection| api.scheduler.send_to_worker(connection, command));
@@ -197,21 +180,4 @@ fn command_of(asked: &PackageRequest) -> Result<ToWorker, ApiError> {
         }
         _ => Err(ApiError::field("operation", "must be install or uninstall")),
     }
-}
-
-async fn read<T: DeserializeOwned>(api: &Api, request: Request) -> Result<T, ApiError> {
-    let (parts, body) = request.into_parts();
-    json::check_content_type(&parts.headers)?;
-    let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
-    json::parse(&bytes, json::DEPTH_MAX)
-}
-
-async fn read_or_default<T: DeserializeOwned + Default>(api: &Api, request: Request) -> Result<T, ApiError> {
-    let (parts, body) = request.into_parts();
-    let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
-    if bytes.is_empty() {
-        return Ok(T::default());
-    }
-    json::check_content_type(&parts.headers)?;
-    json::parse(&bytes, json::DEPTH_MAX)
 }

@@ -1,7 +1,6 @@
 //! Runs: start, list, show, cancel.
 
-use axum::Extension;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use axum::http::header::{ETAG, HeaderName, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -14,6 +13,7 @@ use super::query::{Given, Parameters};
 use super::wire::{RunList, RunRef};
 use super::workflow::{definition_hash, run_of};
 use super::{Astraflow, LANE, show};
+use crate::body::Call;
 use crate::body::{self, BodyError};
 
 /// What handlers return.
@@ -25,51 +25,33 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const BODY_MAX: usize = 16 << 20;
 
 /// Starts a run, with all its nodes or not at all. A success means that the run is durable.
-pub async fn start_run(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    request: Request,
-) -> Answer {
+pub async fn start_run(Call(held, caller): Call<Astraflow>, headers: HeaderMap, request: Request) -> Answer {
     let started = held.start(&caller, &headers, request).await.map_err(|problem| problem.of(&caller))?;
     Ok(json(StatusCode::ACCEPTED, &started))
 }
 
 /// Lists runs, newest first, without their nodes.
-pub async fn list_runs(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
-    parameters: Given,
-) -> Answer {
+pub async fn list_runs(Call(held, caller): Call<Astraflow>, parameters: Given) -> Answer {
     let list = held.list(&caller, parameters).await.map_err(|problem| problem.of(&caller))?;
     Ok(json(StatusCode::OK, &list))
 }
 
 /// Shows a run with its nodes.
-pub async fn get_run(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn get_run(Call(held, caller): Call<Astraflow>, Path(id): Path<String>) -> Answer {
     let view = held.find(&caller, &id).await.map_err(|problem| problem.of(&caller))?;
     let shown = show::whole(&held.scheduler, view).await.map_err(|error| Problem::from(error).of(&caller))?;
     Ok(json(StatusCode::OK, &shown))
 }
 
 /// Cancels a run: all its nodes that have not ended.
-pub async fn cancel_run(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn cancel_run(Call(held, caller): Call<Astraflow>, Path(id): Path<String>) -> Answer {
     let ended = held.cancel(&caller, &id).await.map_err(|problem| problem.of(&caller))?;
     Ok(json(StatusCode::ACCEPTED, &reference(&ended.row)))
 }
 
 /// The workflow that a run was started with, as it was sent.
 pub async fn get_run_definition(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
+    Call(held, caller): Call<Astraflow>,
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Answer {

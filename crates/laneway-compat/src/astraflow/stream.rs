@@ -9,9 +9,7 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::http::header::HeaderName;
 use axum::http::{HeaderMap, StatusCode};
 use laneway_core::{EventKind, Name, Span, Wall};
@@ -25,6 +23,7 @@ use super::query::{Given, Parameters};
 use super::runs::Answer;
 use super::show::time;
 use super::wire::{Envelope, Scope};
+use crate::body::Call;
 
 /// A comment is sent after this much silence.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(45);
@@ -37,8 +36,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Streams events of the runs of a session, and of the workers of its tenant.
 pub async fn stream_events(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
+    Call(held, caller): Call<Astraflow>,
     headers: HeaderMap,
     parameters: Given,
 ) -> Answer {

@@ -1,7 +1,6 @@
 //! Workers: list, show, send commands.
 
-use axum::Extension;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use axum::http::StatusCode;
 use laneway_core::worker::WorkerView;
 use laneway_core::{EventKind, Name, Reply, Span, Wall};
@@ -17,6 +16,7 @@ use super::runs::Answer;
 use super::show::time;
 use super::wire::{CommandRef, Worker, WorkerList, WorkerPackage};
 use super::workflow::read;
+use crate::body::Call;
 
 /// Longest body of a command, in bytes.
 const BODY_MAX: usize = 64 << 10;
@@ -24,29 +24,20 @@ const BODY_MAX: usize = 64 << 10;
 const TEXT_LEN_MAX: usize = 1_024;
 
 /// Lists workers by name, including those that lost their connection and may come back.
-pub async fn list_workers(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
-    parameters: Given,
-) -> Answer {
+pub async fn list_workers(Call(held, caller): Call<Astraflow>, parameters: Given) -> Answer {
     let list = held.list_workers(&caller, parameters).await.map_err(|problem| problem.of(&caller))?;
     Ok(error::json(StatusCode::OK, &list))
 }
 
 /// Shows a worker.
-pub async fn get_worker(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn get_worker(Call(held, caller): Call<Astraflow>, Path(id): Path<String>) -> Answer {
     let (view, now) = held.find_worker(&caller, &id).await.map_err(|problem| problem.of(&caller))?;
     Ok(error::json(StatusCode::OK, &shown(&view, now)))
 }
 
 /// Sends a worker a command: drain, serve another queue, install or remove a package.
 pub async fn send_worker_command(
-    State(held): State<Astraflow>,
-    Extension(caller): Extension<Caller>,
+    Call(held, caller): Call<Astraflow>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {

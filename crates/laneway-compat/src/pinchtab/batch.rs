@@ -1,7 +1,6 @@
 //! Batches: many tasks of one agent, each accepted or rejected on its own.
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::StatusCode;
 use laneway_core::Rejection;
 use laneway_core::command::{Submission, Submitted};
@@ -14,13 +13,10 @@ use super::tasks::Answer;
 use super::translate::{Asked, full_message, state_name, task_id};
 use super::wire::{Batch, BatchItem};
 use super::{NAME, Pinchtab, callback};
+use crate::body::Call;
 
 /// Submits many tasks, and returns the outcome of each.
-pub async fn submit_tasks(
-    State(pinchtab): State<Pinchtab>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Answer {
+pub async fn submit_tasks(Call(pinchtab, caller): Call<Pinchtab>, request: Request) -> Answer {
     let body = read_body(request).await?;
     let mut fields = Fields::of_body(&body)?;
     let (agent_id, callback_url) = (fields.text("agentId")?, fields.text("callbackUrl")?);

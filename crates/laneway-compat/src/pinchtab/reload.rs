@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::StatusCode;
 use laneway_core::{Name, Origin, Span};
-use laneway_runtime::Caller;
 use laneway_runtime::config::{self, ConfigErrorKind, ConfigErrors, format_span};
 use laneway_runtime::live_config::LiveConfig;
 use serde_json::{Map, Value, json};
@@ -16,6 +14,7 @@ use super::decode::{Fields, read_body};
 use super::error::{Problem, json_line};
 use super::tasks::Answer;
 use super::{LANE, NAME, Pinchtab, stats};
+use crate::body::Call;
 
 /// The limits of the dialect. Zero keeps the current value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,11 +86,7 @@ pub async fn reload(
 }
 
 /// Applies new limits from a call.
-pub async fn reload_scheduler(
-    State(pinchtab): State<Pinchtab>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Answer {
+pub async fn reload_scheduler(Call(pinchtab, caller): Call<Pinchtab>, request: Request) -> Answer {
     let body = read_body(request).await?;
     let mut fields = Fields::of_body(&body)?;
     let mut count = |name: &str| {

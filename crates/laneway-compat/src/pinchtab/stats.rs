@@ -2,27 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use axum::Extension;
-use axum::extract::State;
 use axum::http::StatusCode;
 use laneway_core::engine::{AgentStats, Counts, LaneStats};
 use laneway_core::{Name, Span};
-use laneway_runtime::{Caller, config};
+use laneway_runtime::config;
 use serde_json::{Map, Value, json};
 
 use super::error::json_line;
 use super::tasks::Answer;
 use super::time::go_duration;
 use super::{LANE, NAME, Pinchtab};
+use crate::body::Call;
 
 /// The shortest reported time of something that took time, in milliseconds.
 const SHORTEST_MS: f64 = 1e-6;
 
 /// Shows the three sections.
-pub async fn get_scheduler_stats(
-    State(pinchtab): State<Pinchtab>,
-    Extension(caller): Extension<Caller>,
-) -> Answer {
+pub async fn get_scheduler_stats(Call(pinchtab, caller): Call<Pinchtab>) -> Answer {
     let (stats, known) = pinchtab.scheduler.agents_in(caller.scope().cloned(), Name::fixed(LANE)).await?;
     let lane = stats.lanes.iter().find(|lane| lane.lane.as_str() == LANE);
     let agents = agents(&known);

@@ -1,7 +1,6 @@
 //! Tasks: submit one, list them, show one, cancel one.
 
-use axum::Extension;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Query, Request};
 use axum::http::header::HeaderName;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -19,6 +18,7 @@ use super::time::rfc3339;
 use super::translate::{self, Asked, full_message, job_id, state_name, task_id};
 use super::wire::{Accepted, Task, TaskList};
 use super::{LANE, Pinchtab, callback};
+use crate::body::Call;
 use crate::names::name_of;
 
 /// What handlers return.
@@ -39,11 +39,7 @@ const REJECTED_TASK: HeaderName = HeaderName::from_static("x-pinchtab-task-id");
 const TRUNCATED: HeaderName = HeaderName::from_static("x-pinchtab-truncated");
 
 /// Submits a task.
-pub async fn submit_task(
-    State(pinchtab): State<Pinchtab>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Answer {
+pub async fn submit_task(Call(pinchtab, caller): Call<Pinchtab>, request: Request) -> Answer {
     let body = read_body(request).await?;
     let mut asked = Asked::of_task(Fields::of_body(&body)?)?;
     asked.check()?;
@@ -126,8 +122,7 @@ pub struct ListQuery {
 
 /// Lists tasks, newest first.
 pub async fn list_tasks(
-    State(pinchtab): State<Pinchtab>,
-    Extension(caller): Extension<Caller>,
+    Call(pinchtab, caller): Call<Pinchtab>,
     query: Result<Query<ListQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Answer {
     let Query(ListQuery { agent_id, state }) =
@@ -177,11 +172,7 @@ fn collect(reader: &dyn Reader, filter: &JobFilter) -> Result<(Vec<Task>, bool),
 }
 
 /// Shows a task.
-pub async fn get_task(
-    State(pinchtab): State<Pinchtab>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn get_task(Call(pinchtab, caller): Call<Pinchtab>, Path(id): Path<String>) -> Answer {
     match pinchtab.find(&caller, &id).await? {
         Some((_, task)) => Ok(json_line(StatusCode::OK, &task)),
         None => Err(no_task()),
@@ -198,11 +189,7 @@ fn no_task() -> Problem {
 }
 
 /// Cancels a task that has not ended.
-pub async fn cancel_task(
-    State(pinchtab): State<Pinchtab>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn cancel_task(Call(pinchtab, caller): Call<Pinchtab>, Path(id): Path<String>) -> Answer {
     let unknown = || Problem::not_found(format!("task {id:?} not found"));
     let (view, _) = pinchtab.find(&caller, &id).await?.ok_or_else(unknown)?;
     let tenant = caller.scope().cloned();

@@ -1,11 +1,9 @@
 //! Admission without a queue: a job may run now, or the caller tries again later.
 
-use axum::Extension;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use laneway_core::engine::LeaseView;
 use laneway_core::lease::{LeaseFor, LeaseRequest, LeaseUpdate};
 use laneway_core::{Denial, Grant, Holder, Name, Reply};
-use laneway_runtime::Caller;
 use serde_json::{Value, json};
 
 use super::decode::{Form, in_any_case};
@@ -16,6 +14,7 @@ use super::time::stamp;
 use super::translate::Asked;
 use super::vocabulary::admission_denial;
 use super::{JOBS_LANE, Synthia};
+use crate::body::Call;
 use crate::names::name_of;
 
 /// The dialect's names of fields that the engine may reject.
@@ -28,11 +27,7 @@ const ENDS: [(&str, bool); 4] = [("completed", true), ("done", true), ("succeede
 const BEATS: u64 = 3;
 
 /// Requests admission of a job.
-pub async fn request_admission(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Answer {
+pub async fn request_admission(Call(synthia, caller): Call<Synthia>, request: Request) -> Answer {
     let mut form = synthia.form(request).await?;
     let (named, worker, pid) = (form.opt_text("job_id"), form.opt_text("worker_id"), pid(&mut form));
     let (reply, cost) = match named {
@@ -111,11 +106,7 @@ impl Synthia {
 }
 
 /// Shows a lease.
-pub async fn get_admission(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn get_admission(Call(synthia, caller): Call<Synthia>, Path(id): Path<String>) -> Answer {
     let lease = synthia.lease(&caller, &id).await?;
     let ttl = synthia.scheduler.lease_ttl(lease.lane.clone()).await?;
     let expires_at = synthia.ends_at(lease.remaining);
@@ -141,8 +132,7 @@ fn worker_or_holder(form: &mut Form, lease: &LeaseView) -> Name {
 
 /// A heartbeat of a lease.
 pub async fn beat_admission(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
@@ -156,8 +146,7 @@ pub async fn beat_admission(
 
 /// A progress report.
 pub async fn report_admission(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
@@ -176,8 +165,7 @@ pub async fn report_admission(
 
 /// Releases a lease; the job has succeeded unless the form says otherwise.
 pub async fn release_admission(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {

@@ -2,27 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use laneway_core::event::JobLine;
 use laneway_core::{AttemptId, Event, EventKind, Reason};
-use laneway_runtime::Caller;
 use serde_json::{Value, json};
 
 use super::Synthia;
 use super::error::{Answer, ok};
 use super::time::stamp;
 use super::vocabulary::event_name;
+use crate::body::Call;
 
 /// Most events of one job that are shown.
 const EVENTS_MAX: usize = 1_000;
 
 /// The events of an intent, oldest first.
-pub async fn list_intent_events(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn list_intent_events(Call(synthia, caller): Call<Synthia>, Path(id): Path<String>) -> Answer {
     let view = synthia.find_intent(&caller, &id).await?.view;
     let seq = view.row.seq;
     let (events, closed) = synthia

@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{RawQuery, Request};
 use axum::http::header::{ORIGIN, REFERER, USER_AGENT};
 use axum::http::{HeaderMap, Method, StatusCode};
 use laneway_core::lease::Claim;
@@ -22,6 +21,7 @@ use super::error::{Answer, Problem, denied, ok};
 use super::lookup::pid;
 use super::translate::Seen;
 use super::{LANE, Synthia};
+use crate::body::Call;
 use crate::names::name_of;
 
 /// The longest wait of a call, in seconds.
@@ -48,8 +48,7 @@ struct Asked {
 
 /// Lists reserved intents, oldest first; with `claim`, claims them for the caller.
 pub async fn list_dispatchable(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     RawQuery(query): RawQuery,
     method: Method,
     headers: HeaderMap,
@@ -64,8 +63,7 @@ pub async fn list_dispatchable(
 
 /// Claims reserved intents for the caller. The parameters are in the body or in the query.
 pub async fn claim_dispatchable(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Answer {

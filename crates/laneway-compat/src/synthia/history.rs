@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::Extension;
-use axum::extract::{RawQuery, State};
+use axum::extract::RawQuery;
 use laneway_core::lease::Decision;
 use laneway_core::{JobEnd, JobState, Name, Span, Wall};
 use laneway_runtime::Caller;
@@ -16,6 +15,7 @@ use super::error::{Answer, Problem, ok};
 use super::time::iso;
 use super::vocabulary::{denial, job_state};
 use super::{JOBS_LANE, LANE, Synthia};
+use crate::body::Call;
 
 /// States of jobs that have ended.
 const ENDED: [JobState; 4] = [JobState::Succeeded, JobState::Failed, JobState::Canceled, JobState::Rejected];
@@ -32,11 +32,7 @@ fn days(synthia: &Synthia, query: Option<&str>) -> Result<(i64, Wall), Problem> 
 }
 
 /// Outcomes of jobs in the last days, in total and by add-on.
-pub async fn get_history_stats(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Answer {
+pub async fn get_history_stats(Call(synthia, caller): Call<Synthia>, RawQuery(query): RawQuery) -> Answer {
     let (days, from) = days(&synthia, query.as_deref())?;
     let filters =
         [LANE, JOBS_LANE].map(|lane| JobFilter { states: ENDED.to_vec(), ..of_lane(&caller, lane) });
@@ -139,8 +135,7 @@ fn average(values: &[f64]) -> Option<f64> {
 
 /// The latest decisions, by add-on.
 pub async fn get_history_decisions(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     RawQuery(query): RawQuery,
 ) -> Answer {
     let (days, from) = days(&synthia, query.as_deref())?;
@@ -187,11 +182,7 @@ pub fn decision(decision: &Decision) -> Value {
 }
 
 /// Deletes jobs that ended longer ago than these days. Jobs are also deleted by their lanes' `retention`.
-pub async fn clean_history(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Answer {
+pub async fn clean_history(Call(synthia, caller): Call<Synthia>, RawQuery(query): RawQuery) -> Answer {
     let (days, before) = days(&synthia, query.as_deref())?;
     let mut deleted = 0;
     for lane in [LANE, JOBS_LANE] {

@@ -1,11 +1,9 @@
 //! Job intents: submit, show, list, acknowledge, complete, cancel.
 
-use axum::Extension;
-use axum::extract::{Path, RawQuery, Request, State};
+use axum::extract::{Path, RawQuery, Request};
 use laneway_core::capacity::{COST_MAX, Hours};
 use laneway_core::lease::LeaseUpdate;
 use laneway_core::{JobState, Name, Reply, Span};
-use laneway_runtime::Caller;
 use laneway_runtime::store::JobFilter;
 use serde_json::json;
 
@@ -17,6 +15,7 @@ use super::time::stamp;
 use super::translate::Asked;
 use super::vocabulary::{INTENT_STATES, PRIORITIES, intent_state};
 use super::{LANE, Synthia};
+use crate::body::Call;
 use crate::names::name_of;
 
 /// Longest duration of a field, in seconds: ten years.
@@ -29,11 +28,7 @@ const FIELDS: Fields = Fields { cost: "cost_units", deadline: "deadline_at" };
 const ENDS: [(&str, bool); 2] = [("DONE", true), ("FAILED", false)];
 
 /// Submits a job intent.
-pub async fn submit_intent(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Answer {
+pub async fn submit_intent(Call(synthia, caller): Call<Synthia>, request: Request) -> Answer {
     let mut form = synthia.form(request).await?;
     let asked = read_intent(&mut form);
     form.finish()?;
@@ -92,20 +87,12 @@ pub fn seconds(form: &mut Form, name: &str, least: i64) -> Option<Span> {
 }
 
 /// Shows an intent.
-pub async fn get_intent(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn get_intent(Call(synthia, caller): Call<Synthia>, Path(id): Path<String>) -> Answer {
     ok(&synthia.find_intent(&caller, &id).await?.intent())
 }
 
 /// Lists intents, latest changes first.
-pub async fn list_intents(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Answer {
+pub async fn list_intents(Call(synthia, caller): Call<Synthia>, RawQuery(query): RawQuery) -> Answer {
     let mut form = Form::of_query(query.as_deref());
     let limit = form.int_clamped("limit", 200, 1..=1_000);
     let states = form.choice("state", "enum", &INTENT_STATES, exactly);
@@ -134,8 +121,7 @@ pub async fn list_intents(
 
 /// A worker has started a reserved intent: the lease is now its own.
 pub async fn ack_intent(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
@@ -169,8 +155,7 @@ pub async fn ack_intent(
 
 /// Completes an intent. An ended intent does not change.
 pub async fn complete_intent(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
@@ -200,11 +185,7 @@ pub async fn complete_intent(
 }
 
 /// Cancels an intent. An ended intent does not change.
-pub async fn cancel_intent(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Answer {
+pub async fn cancel_intent(Call(synthia, caller): Call<Synthia>, Path(id): Path<String>) -> Answer {
     let seen = synthia.find_intent(&caller, &id).await?;
     let tenant = caller.scope().cloned();
     match synthia.scheduler.cancel(tenant, seen.view.row.id, caller.origin()).await? {

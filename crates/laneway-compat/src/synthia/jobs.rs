@@ -1,9 +1,7 @@
 //! Base jobs: the jobs that workers lease without naming them.
 
-use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{RawQuery, Request};
 use laneway_core::{JobState, Name};
-use laneway_runtime::Caller;
 use laneway_runtime::store::JobFilter;
 use serde_json::json;
 
@@ -16,16 +14,13 @@ use super::time::iso;
 use super::translate::{Asked, addon_of};
 use super::vocabulary::{JOB_STATES, job_state};
 use super::{JOBS_LANE, Synthia};
+use crate::body::Call;
 
 /// The dialect's names of fields that the engine may reject.
 const FIELDS: Fields = Fields { cost: "requested_units", deadline: "max_runtime_s" };
 
 /// Submits a base job.
-pub async fn submit_base_job(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Answer {
+pub async fn submit_base_job(Call(synthia, caller): Call<Synthia>, request: Request) -> Answer {
     let mut form = synthia.form(request).await?;
     let tags = form.texts("tags");
     let asked = Asked {
@@ -55,11 +50,7 @@ pub async fn submit_base_job(
 }
 
 /// Lists base jobs, latest changes first.
-pub async fn list_base_jobs(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Answer {
+pub async fn list_base_jobs(Call(synthia, caller): Call<Synthia>, RawQuery(query): RawQuery) -> Answer {
     let mut form = Form::of_query(query.as_deref());
     let limit = usize::try_from(form.int_clamped("limit", 200, 1..=1_000)).unwrap_or_default();
     let choices = JOB_STATES.map(|(name, states)| (name, (name, states)));

@@ -1,7 +1,6 @@
 //! Leases of pull workers, for the next base job or for one intent by its id.
 
-use axum::Extension;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use laneway_core::lease::{Claim, LeaseFor, LeaseRequest, LeaseUpdate};
 use laneway_core::{Denial, Grant, Holder, JobId, Name, Reply};
 use laneway_runtime::Caller;
@@ -12,6 +11,7 @@ use super::lookup::{Report, lease_id, outcome, pid, worker};
 use super::time::stamp;
 use super::vocabulary::denial;
 use super::{JOBS_LANE, Synthia};
+use crate::body::Call;
 use crate::names::name_of;
 
 /// The dialect's names of fields that the engine may reject.
@@ -20,11 +20,7 @@ const FIELDS: Fields = Fields { cost: "max_units", deadline: "job_id" };
 const ENDS: [(&str, bool); 2] = [("completed", true), ("failed", false)];
 
 /// A worker requests a lease.
-pub async fn request_base_lease(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Answer {
+pub async fn request_base_lease(Call(synthia, caller): Call<Synthia>, request: Request) -> Answer {
     let mut form = synthia.form(request).await?;
     let holder = Holder { worker: worker(&mut form), pid: pid(&mut form), boot: None };
     // Capabilities are accepted and ignored, as on the original server; kinds are requested by name.
@@ -92,8 +88,7 @@ fn denied_body(denied: &Denial) -> Value {
 
 /// A heartbeat of a worker. The first one marks the job as running.
 pub async fn beat_base_lease(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
@@ -106,8 +101,7 @@ pub async fn beat_base_lease(
 
 /// A progress report of a worker. It does not renew the lease.
 pub async fn report_base_lease(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
@@ -126,8 +120,7 @@ pub async fn report_base_lease(
 
 /// Completes a lease. A lease that no longer exists is an error.
 pub async fn complete_base_lease(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {
@@ -147,8 +140,7 @@ pub async fn complete_base_lease(
 
 /// Revokes a lease: the job has failed.
 pub async fn revoke_base_lease(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     Path(id): Path<String>,
     request: Request,
 ) -> Answer {

@@ -1,6 +1,5 @@
 //! Current statistics, and the call that triggers the dispatcher.
 
-use axum::Extension;
 use axum::extract::State;
 use laneway_runtime::Caller;
 use serde_json::{Map, Value, json};
@@ -10,15 +9,13 @@ use super::error::{Answer, Problem, done, ok};
 use super::history::decision;
 use super::vocabulary::{INTENT_STATES, quiet_name};
 use super::{JOBS_LANE, LANE, Synthia};
+use crate::body::Call;
 
 /// How many decisions the statistics of the queue show.
 const DECISIONS_SHOWN: usize = 20;
 
 /// The machine and its leases.
-pub async fn get_scheduler_status(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
-) -> Answer {
+pub async fn get_scheduler_status(Call(synthia, caller): Call<Synthia>) -> Answer {
     ok(&status_of(&synthia, &caller).await?)
 }
 
@@ -43,7 +40,7 @@ pub async fn status_of(synthia: &Synthia, caller: &Caller) -> Result<Value, Prob
 }
 
 /// The queue of intents: counts by state and add-on, the oldest, and the latest decisions.
-pub async fn get_queue_stats(State(synthia): State<Synthia>, Extension(caller): Extension<Caller>) -> Answer {
+pub async fn get_queue_stats(Call(synthia, caller): Call<Synthia>) -> Answer {
     let counts = synthia.counts(&caller, LANE).await?;
     let capacity = synthia.scheduler.capacity().await?;
     let mut decisions = synthia.scheduler.decisions(caller.scope().cloned()).await?;

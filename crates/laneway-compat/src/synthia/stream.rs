@@ -6,22 +6,20 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::{RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use laneway_core::event::JobLine;
 use laneway_core::{Event, EventKind, Name};
 use laneway_runtime::sse::{self, Comments, EventStream, Source, Written};
-use laneway_runtime::{
-    Caller, EventRef, Interest, Item, Jobs, ReadError, Representation, Scheduler, Subscription,
-};
+use laneway_runtime::{EventRef, Interest, Item, Jobs, ReadError, Representation, Scheduler, Subscription};
 use serde_json::{Value, json};
 
 use super::audit::{event_names, line, state_after};
 use super::decode::Form;
 use super::error::Answer;
 use super::{LANE, NAME, Synthia};
+use crate::body::Call;
 use crate::names::name_of;
 
 /// The comments of a stream.
@@ -41,8 +39,7 @@ struct Intents {
 
 /// Streams events of the intents of an add-on, or of all.
 pub async fn stream_intent_events(
-    State(synthia): State<Synthia>,
-    Extension(caller): Extension<Caller>,
+    Call(synthia, caller): Call<Synthia>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
