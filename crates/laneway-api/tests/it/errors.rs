@@ -7,30 +7,18 @@ use std::time::Duration;
 use expect_test::expect;
 use laneway_api::authority::{self, Who};
 use laneway_api::{Code, routes};
+use laneway_core::command::{AdminCommand, Command};
 use laneway_core::engine::StoreCounters;
 use laneway_core::{Bytes, Effects, TokenRecord};
 use laneway_store::{Epoch, Keys, Loaded, MemoryStore, Priors, Reader, Store, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{World, answer, write_down};
+use crate::world::{World, answer, problem};
 
 #[tokio::test]
-async fn errors_in_the_body() {
+async fn a_problem_has_this_form() {
     let world = World::new().await;
-    expect![[r#"
-        400 Bad Request
-        content-type: application/problem+json
-        {
-          "code": "malformed_json",
-          "detail": "EOF while parsing an object at line 1 column 11",
-          "request_id": "<request>",
-          "status": 400,
-          "title": "The body is not JSON",
-          "type": "urn:laneway:problem:malformed_json"
-        }
-    "#]]
-    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k""#).await);
     expect![[r#"
         400 Bad Request
         content-type: application/problem+json
@@ -45,147 +33,73 @@ async fn errors_in_the_body() {
         }
     "#]]
     .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","timeout":"30"}"#).await);
-    expect![[r#"
-        400 Bad Request
-        content-type: application/problem+json
-        {
-          "code": "unknown_field",
-          "detail": "knd: unknown field `knd`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`, `worker`",
-          "field": "knd",
-          "request_id": "<request>",
-          "status": 400,
-          "title": "The field is unknown",
-          "type": "urn:laneway:problem:unknown_field"
-        }
-    "#]].assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","knd":"l"}"#).await);
+}
+
+#[tokio::test]
+async fn errors_in_the_body() {
+    let world = World::new().await;
     let deep = format!(r#"{{"kind":"k","payload":{}{}}}"#, "[".repeat(64), "]".repeat(64));
-    expect![[r#"
-        400 Bad Request
-        content-type: application/problem+json
-        {
-          "code": "too_deep",
-          "detail": "the body is nested deeper than 64 levels; use a flatter body",
-          "request_id": "<request>",
-          "status": 400,
-          "title": "The body is nested too deeply",
-          "type": "urn:laneway:problem:too_deep"
-        }
-    "#]]
-    .assert_eq(&world.talk("POST", "/v1/jobs", &deep).await);
-    expect![[r#"
-        422 Unprocessable Entity
-        content-type: application/problem+json
-        {
-          "code": "deadline_past",
-          "detail": "deadline: has passed; give a time in the future",
-          "field": "deadline",
-          "request_id": "<request>",
-          "status": 422,
-          "title": "The deadline has passed",
-          "type": "urn:laneway:problem:deadline_past"
-        }
-    "#]]
-    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k","deadline":"2020-01-01T00:00:00Z"}"#).await);
+    let mut problems = String::new();
+    for body in [
+        r#"{"kind":"k""#,
+        r#"{"kind":"k","knd":"l"}"#,
+        &deep,
+        r#"{"kind":"k","deadline":"2020-01-01T00:00:00Z"}"#,
+    ] {
+        problems += &world.problem("POST", "/v1/jobs", body).await;
+    }
     let form = world.request("POST", "/v1/jobs").header("content-type", "text/plain").body(r#"{"kind":"k"}"#);
+    problems += &problem(form).await;
     expect![[r#"
-        415 Unsupported Media Type
-        content-type: application/problem+json
-        {
-          "code": "unsupported_media_type",
-          "detail": "send the body as content-type: application/json",
-          "request_id": "<request>",
-          "status": 415,
-          "title": "The body must be JSON",
-          "type": "urn:laneway:problem:unsupported_media_type"
-        }
+        400 malformed_json: The body is not JSON
+          EOF while parsing an object at line 1 column 11
+        400 unknown_field: The field is unknown
+          field: knd
+          knd: unknown field `knd`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`, `worker`
+        400 too_deep: The body is nested too deeply
+          the body is nested deeper than 64 levels; use a flatter body
+        422 deadline_past: The deadline has passed
+          field: deadline
+          deadline: has passed; give a time in the future
+        415 unsupported_media_type: The body must be JSON
+          send the body as content-type: application/json
     "#]]
-    .assert_eq(&write_down(form).await);
+    .assert_eq(&problems);
     assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0, "nothing was stored");
 }
 
 #[tokio::test]
 async fn errors_in_the_path() {
     let world = World::new().await;
+    let mut problems = String::new();
+    for (method, path) in [
+        ("GET", "/v1/jobs/7"),
+        ("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000"),
+        ("GET", "/v1/nothing"),
+        ("DELETE", "/v1/jobs"),
+        ("GET", "/v1/jobs?limit=0"),
+        ("GET", "/v1/jobs?lne=x"),
+    ] {
+        problems += &world.problem(method, path, "").await;
+    }
     expect![[r#"
-        400 Bad Request
-        content-type: application/problem+json
-        {
-          "code": "invalid_id",
-          "detail": "a job id looks like <id>; the response to the submit has it",
-          "request_id": "<request>",
-          "status": 400,
-          "title": "The id is invalid",
-          "type": "urn:laneway:problem:invalid_id"
-        }
+        400 invalid_id: The id is invalid
+          a job id looks like <id>; the response to the submit has it
+        404 not_found: It does not exist
+          the job does not exist; it may have been removed after its retention
+        404 not_found: It does not exist
+          the path does not exist; /openapi.json lists all paths
+        405 method_not_allowed: The path does not support this method
+          allow: POST,GET,HEAD
+          the path does not support this method; the Allow header lists the methods that it supports
+        400 invalid_field: A field has an invalid value
+          field: limit
+          limit must be from 1 to 500
+        400 unknown_field: The field is unknown
+          field: lne
+          lne: unknown parameter; use state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain
     "#]]
-    .assert_eq(&world.talk("GET", "/v1/jobs/7", "").await);
-    expect![[r#"
-        404 Not Found
-        content-type: application/problem+json
-        {
-          "code": "not_found",
-          "detail": "the job does not exist; it may have been removed after its retention",
-          "request_id": "<request>",
-          "status": 404,
-          "title": "It does not exist",
-          "type": "urn:laneway:problem:not_found"
-        }
-    "#]]
-    .assert_eq(&world.talk("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000", "").await);
-    expect![[r#"
-        404 Not Found
-        content-type: application/problem+json
-        {
-          "code": "not_found",
-          "detail": "the path does not exist; /openapi.json lists all paths",
-          "request_id": "<request>",
-          "status": 404,
-          "title": "It does not exist",
-          "type": "urn:laneway:problem:not_found"
-        }
-    "#]]
-    .assert_eq(&world.talk("GET", "/v1/nothing", "").await);
-    expect![[r#"
-        405 Method Not Allowed
-        content-type: application/problem+json
-        allow: POST,GET,HEAD
-        {
-          "code": "method_not_allowed",
-          "detail": "the path does not support this method; the Allow header lists the methods that it supports",
-          "request_id": "<request>",
-          "status": 405,
-          "title": "The path does not support this method",
-          "type": "urn:laneway:problem:method_not_allowed"
-        }
-    "#]]
-    .assert_eq(&world.talk("DELETE", "/v1/jobs", "").await);
-    expect![[r#"
-        400 Bad Request
-        content-type: application/problem+json
-        {
-          "code": "invalid_field",
-          "detail": "limit must be from 1 to 500",
-          "field": "limit",
-          "request_id": "<request>",
-          "status": 400,
-          "title": "A field has an invalid value",
-          "type": "urn:laneway:problem:invalid_field"
-        }
-    "#]]
-    .assert_eq(&world.talk("GET", "/v1/jobs?limit=0", "").await);
-    expect![[r#"
-        400 Bad Request
-        content-type: application/problem+json
-        {
-          "code": "unknown_field",
-          "detail": "lne: unknown parameter; use state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain",
-          "field": "lne",
-          "request_id": "<request>",
-          "status": 400,
-          "title": "The field is unknown",
-          "type": "urn:laneway:problem:unknown_field"
-        }
-    "#]].assert_eq(&world.talk("GET", "/v1/jobs?lne=x", "").await);
+    .assert_eq(&problems);
     for path in ["/v1/jobs/%ff", "/v1/jobs/%00", "/v1/lanes/%ff", "/v1/tokens/%ff%fe"] {
         assert_eq!(answer(world.request("GET", path)).await.0, 400, "{path}");
     }
@@ -194,67 +108,29 @@ async fn errors_in_the_path() {
 #[tokio::test]
 async fn full_queues_and_stopping_servers() {
     let world = World::with_config("[lanes.main]\nqueued_max = 1").await;
-    world.submit(r#"{"kind":"k"}"#).await;
-    expect![[r#"
-        429 Too Many Requests
-        content-type: application/problem+json
-        retry-after: 1
-        {
-          "code": "queue_full",
-          "detail": "the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later",
-          "request_id": "<request>",
-          "retry_after_ms": 1000,
-          "status": 429,
-          "title": "The queue is full",
-          "type": "urn:laneway:problem:queue_full"
+    let job = r#"{"kind":"k"}"#;
+    world.submit(job).await;
+    let mut problems = world.problem("POST", "/v1/jobs", job).await;
+    for commands in
+        [vec![AdminCommand::StorageLow(true)], vec![AdminCommand::StorageLow(false), AdminCommand::Drain]]
+    {
+        for command in commands {
+            world.scheduler.send(Command::Admin(command)).await.unwrap();
         }
-    "#]]
-    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
-    world
-        .scheduler
-        .send(laneway_core::Command::Admin(laneway_core::command::AdminCommand::StorageLow(true)))
-        .await
-        .unwrap();
+        problems += &world.problem("POST", "/v1/jobs", job).await;
+    }
     expect![[r#"
-        507 Insufficient Storage
-        content-type: application/problem+json
-        retry-after: 30
-        {
-          "code": "storage_low",
-          "detail": "storage runs low; free disk space, then submit again",
-          "request_id": "<request>",
-          "retry_after_ms": 30000,
-          "status": 507,
-          "title": "Storage is low",
-          "type": "urn:laneway:problem:storage_low"
-        }
+        429 queue_full: The queue is full
+          retry-after: 1
+          the queue is full (lane: queued_max): 1 of 1 jobs wait; submit again later
+        507 storage_low: Storage is low
+          retry-after: 30
+          storage runs low; free disk space, then submit again
+        503 draining: The server is stopping
+          retry-after: 5
+          the server is stopping; submit again after it has restarted
     "#]]
-    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
-    world
-        .scheduler
-        .send(laneway_core::Command::Admin(laneway_core::command::AdminCommand::StorageLow(false)))
-        .await
-        .unwrap();
-    world
-        .scheduler
-        .send(laneway_core::Command::Admin(laneway_core::command::AdminCommand::Drain))
-        .await
-        .unwrap();
-    expect![[r#"
-        503 Service Unavailable
-        content-type: application/problem+json
-        retry-after: 5
-        {
-          "code": "draining",
-          "detail": "the server is stopping; submit again after it has restarted",
-          "request_id": "<request>",
-          "retry_after_ms": 5000,
-          "status": 503,
-          "title": "The server is stopping",
-          "type": "urn:laneway:problem:draining"
-        }
-    "#]]
-    .assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+    .assert_eq(&problems);
 }
 
 /// A store whose disk can fail.
@@ -303,21 +179,12 @@ async fn a_failed_commit_is_not_reported_as_a_stop() {
     let world = World::over(Box::new(store), "").await;
     world.submit(r#"{"kind":"k"}"#).await;
     is_gone.store(true, Ordering::Relaxed);
-    let response = expect![[r#"
-        503 Service Unavailable
-        content-type: application/problem+json
-        retry-after: 5
-        {
-          "code": "unavailable",
-          "detail": "the server stopped before it could respond; the change may or may not have happened; send the request again after its restart, with the same idempotency key",
-          "request_id": "<request>",
-          "retry_after_ms": 5000,
-          "status": 503,
-          "title": "The server stopped before it responded",
-          "type": "urn:laneway:problem:unavailable"
-        }
-    "#]];
-    response.assert_eq(&world.talk("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
+    expect![[r#"
+        503 unavailable: The server stopped before it responded
+          retry-after: 5
+          the server stopped before it could respond; the change may or may not have happened; send the request again after its restart, with the same idempotency key
+    "#]]
+    .assert_eq(&world.problem("POST", "/v1/jobs", r#"{"kind":"k"}"#).await);
     for (method, path, body) in [
         ("POST", "/v1/jobs", r#"{"kind":"k"}"#),
         ("PATCH", "/v1/config", r#"{"limits":{"running_max":7}}"#),
@@ -338,25 +205,15 @@ async fn unexpected_parameters_and_bodies_are_rejected() {
             continue;
         }
         let path = route.path.replace("{id}", &id).replace("{name}", "main");
-        let request = world.request(route.method.as_str(), &format!("{path}?nonsense=1"));
-        let (status, problem) = answer(request).await;
-        let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
-        assert_eq!(
-            response,
-            (400, Some("unknown_field"), Some("nonsense")),
-            "{}: {problem}",
-            route.operation
-        );
+        let mut requests = vec![world.request(route.method.as_str(), &format!("{path}?nonsense=1"))];
         if authority::of(route.operation).unwrap().mutates {
-            let request = world.request(route.method.as_str(), &path).body(r#"{"nonsense":1}"#);
+            requests.push(world.request(route.method.as_str(), &path).body(r#"{"nonsense":1}"#));
+        }
+        for request in requests {
             let (status, problem) = answer(request).await;
             let response = (status.as_u16(), problem["code"].as_str(), problem["field"].as_str());
-            assert_eq!(
-                response,
-                (400, Some("unknown_field"), Some("nonsense")),
-                "{}: {problem}",
-                route.operation
-            );
+            let expected = (400, Some("unknown_field"), Some("nonsense"));
+            assert_eq!(response, expected, "{}: {problem}", route.operation);
         }
         asked += 1;
     }
@@ -401,81 +258,39 @@ async fn strict_servers_reject_unknown_kinds() {
 async fn permissions_and_sites() {
     let open = World::new().await;
     let host = |host: &str| open.request("GET", "/v1/jobs").header("host", host);
-    expect![[r#"
-        421 Misdirected Request
-        content-type: application/problem+json
-        {
-          "code": "misdirected",
-          "detail": "the Host header names neither this machine's loopback address nor one of server.allowed_hosts; call 127.0.0.1 or localhost, or add the host",
-          "request_id": "<request>",
-          "status": 421,
-          "title": "The request is for another host",
-          "type": "urn:laneway:problem:misdirected"
-        }
-    "#]].assert_eq(&write_down(host("evil.example")).await);
-    assert_eq!(answer(host("localhost")).await.0, 200);
     let origin =
         |origin: &str| open.request("POST", "/v1/jobs").header("origin", origin).body(r#"{"kind":"k"}"#);
-    expect![[r#"
-        403 Forbidden
-        content-type: application/problem+json
-        {
-          "code": "origin_denied",
-          "detail": "a page of another origin may not call without a token; add its origin to server.allowed_origins",
-          "request_id": "<request>",
-          "status": 403,
-          "title": "Pages of this origin may not call the server",
-          "type": "urn:laneway:problem:origin_denied"
-        }
-    "#]].assert_eq(&write_down(origin("http://evil.example")).await);
+    assert_eq!(answer(host("localhost")).await.0, 200);
     assert_eq!(answer(origin(&format!("http://{}", open.address))).await.0, 201);
     let closed = World::closed().await;
     let bare = closed.client.get(format!("http://{}/v1/jobs", closed.address));
-    expect![[r#"
-        401 Unauthorized
-        content-type: application/problem+json
-        www-authenticate: Bearer realm="laneway"
-        {
-          "code": "unauthorized",
-          "detail": "send a token as Authorization: Bearer lw_…; an admin creates one with `laneway token create`",
-          "request_id": "<request>",
-          "status": 401,
-          "title": "A valid token is required",
-          "type": "urn:laneway:problem:unauthorized"
-        }
-    "#]].assert_eq(&write_down(bare).await);
     let viewer = closed.token(Some("t"), laneway_core::Role::Viewer).await;
+    let mut problems = String::new();
+    for request in [
+        host("evil.example"),
+        origin("http://evil.example"),
+        bare,
+        closed.request_as(&viewer, "POST", "/v1/jobs").body("{}"),
+        closed.request_as(&viewer, "GET", "/metrics"),
+    ] {
+        problems += &problem(request).await;
+    }
     expect![[r#"
-        403 Forbidden
-        content-type: application/problem+json
-        {
-          "code": "forbidden",
-          "detail": "the role viewer may not do this; use a token with another role",
-          "request_id": "<request>",
-          "status": 403,
-          "title": "The caller has no permission for this",
-          "type": "urn:laneway:problem:forbidden"
-        }
+        421 misdirected: The request is for another host
+          the Host header names neither this machine's loopback address nor one of server.allowed_hosts; call 127.0.0.1 or localhost, or add the host
+        403 origin_denied: Pages of this origin may not call the server
+          a page of another origin may not call without a token; add its origin to server.allowed_origins
+        401 unauthorized: A valid token is required
+          www-authenticate: Bearer realm="laneway"
+          send a token as Authorization: Bearer lw_…; an admin creates one with `laneway token create`
+        403 forbidden: The caller has no permission for this
+          the role viewer may not do this; use a token with another role
+        403 forbidden: The caller has no permission for this
+          this concerns the whole server; use a server-wide token (tenant *)
     "#]]
-    .assert_eq(&write_down(closed.request_as(&viewer, "POST", "/v1/jobs").body("{}")).await);
-    expect![[r#"
-        403 Forbidden
-        content-type: application/problem+json
-        {
-          "code": "forbidden",
-          "detail": "this concerns the whole server; use a server-wide token (tenant *)",
-          "request_id": "<request>",
-          "status": 403,
-          "title": "The caller has no permission for this",
-          "type": "urn:laneway:problem:forbidden"
-        }
-    "#]]
-    .assert_eq(&write_down(closed.request_as(&viewer, "GET", "/metrics")).await);
-    assert_eq!(
-        answer(closed.request("GET", "/v1/jobs").header("host", "any.example")).await.0,
-        200,
-        "a token is enough"
-    );
+    .assert_eq(&problems);
+    let any_host = closed.request("GET", "/v1/jobs").header("host", "any.example");
+    assert_eq!(answer(any_host).await.0, 200, "a token is enough");
 }
 
 #[tokio::test]
@@ -483,17 +298,10 @@ async fn large_bodies_are_rejected_before_they_are_read() {
     let world = World::with_config("[server]\nbody_max = \"1KiB\"").await;
     let body = format!(r#"{{"kind":"k","payload":"{}"}}"#, "x".repeat(1_024));
     expect![[r#"
-        413 Payload Too Large
-        content-type: application/problem+json
-        {
-          "code": "body_too_large",
-          "detail": "the body has more than 1024 bytes (server.body_max); send less, or store large data elsewhere and send its URL",
-          "request_id": "<request>",
-          "status": 413,
-          "title": "The body is too large",
-          "type": "urn:laneway:problem:body_too_large"
-        }
-    "#]].assert_eq(&world.talk("POST", "/v1/jobs", &body).await);
+        413 body_too_large: The body is too large
+          the body has more than 1024 bytes (server.body_max); send less, or store large data elsewhere and send its URL
+    "#]]
+    .assert_eq(&world.problem("POST", "/v1/jobs", &body).await);
     // Only the head is sent: the response must not wait for the body.
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     stream

@@ -63,18 +63,10 @@ async fn pauses_and_resumes() {
     assert_eq!(world.ask("GET", "/v1/lanes/main", "").await["paused"], true);
     assert_eq!(world.ask("POST", "/v1/lanes/main/resume", "").await["paused"], false);
     expect![[r#"
-        404 Not Found
-        content-type: application/problem+json
-        {
-          "code": "not_found",
-          "detail": "the lane does not exist; create it with PUT",
-          "request_id": "<request>",
-          "status": 404,
-          "title": "It does not exist",
-          "type": "urn:laneway:problem:not_found"
-        }
+        404 not_found: It does not exist
+          the lane does not exist; create it with PUT
     "#]]
-    .assert_eq(&world.talk("POST", "/v1/lanes/nowhere/pause", "").await);
+    .assert_eq(&world.problem("POST", "/v1/lanes/nowhere/pause", "").await);
 }
 
 #[tokio::test]

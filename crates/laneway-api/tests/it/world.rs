@@ -15,7 +15,7 @@ use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
 use laneway_store::{MemoryStore, SqliteOptions, SqliteStore, Store};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -125,11 +125,20 @@ impl World {
 
     /// Sends a request and returns the whole response as text, without the parts that vary.
     pub async fn talk(&self, method: &str, path: &str, body: &str) -> String {
-        let mut request = self.request(method, path);
-        if !body.is_empty() {
-            request = request.header("content-type", "application/json").body(body.to_owned());
+        write_down(self.request_json(method, path, body)).await
+    }
+
+    /// Sends a request that must fail and returns its problem in the short form of [`problem`].
+    pub async fn problem(&self, method: &str, path: &str, body: &str) -> String {
+        problem(self.request_json(method, path, body)).await
+    }
+
+    fn request_json(&self, method: &str, path: &str, body: &str) -> RequestBuilder {
+        let request = self.request(method, path);
+        if body.is_empty() {
+            return request;
         }
-        write_down(request).await
+        request.header("content-type", "application/json").body(body.to_owned())
     }
 
     /// Sends a request that must succeed and returns the JSON of the response.
@@ -212,6 +221,33 @@ pub async fn write_down(request: RequestBuilder) -> String {
         Err(_) => text.push_str(&body),
     }
     without_ids(&text.replace(&id, "<request>"))
+}
+
+/// The problem of a response, in short: status, code and title, then field, headers and detail. The members that
+/// follow from these are checked here, and there are no others.
+pub async fn problem(request: RequestBuilder) -> String {
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap());
+    assert_eq!(header("content-type"), Some("application/problem+json"));
+    let mut members: Map<String, Value> = response.json().await.unwrap();
+    let mut text = |name: &str| members.remove(name).map(|value| value.as_str().unwrap().to_owned());
+    let (code, title, detail) = (text("code").unwrap(), text("title").unwrap(), text("detail").unwrap());
+    let mut short = format!("{status} {code}: {title}\n");
+    if let Some(field) = text("field") {
+        writeln!(short, "  field: {field}").unwrap();
+    }
+    for name in ["retry-after", "www-authenticate", "allow"] {
+        if let Some(value) = header(name) {
+            writeln!(short, "  {name}: {value}").unwrap();
+        }
+    }
+    let mut derived = json!({"request_id": header("request-id"), "status": status, "type": format!("urn:laneway:problem:{code}")});
+    if let Some(seconds) = header("retry-after") {
+        derived["retry_after_ms"] = json!(seconds.parse::<u64>().unwrap() * 1_000);
+    }
+    assert_eq!(Value::Object(members), derived);
+    without_ids(&format!("{short}  {detail}\n"))
 }
 
 /// The text with every UUID as `<id>`.
