@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use laneway_client::worker::{
-    Failure, Outcome, ResourceBody, Task, TlsFiles, Worker, WorkerError, WorkerState,
+    Failure, Outcome, ResourceBody, Task, TlsFiles, Worker, WorkerBuilder, WorkerError, WorkerState,
 };
 use laneway_wire::frame::{
     AuthMode, Channel, ErrorCode, Frame, JsonObject, Message, MessageType, PackageOutcome, ResultStatus,
     TaskResult,
 };
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
@@ -23,6 +24,17 @@ use crate::peer::{Peer, Port};
 
 fn start(worker: Worker) -> JoinHandle<Result<(), WorkerError>> {
     tokio::spawn(worker.run())
+}
+
+/// Starts a worker that connects to `port`, with its session up.
+async fn connect(
+    port: &Port,
+    worker: WorkerBuilder,
+) -> (JoinHandle<Result<(), WorkerError>>, Peer<TcpStream>) {
+    let running = start(worker.build().unwrap());
+    let mut peer = port.accept().await;
+    peer.greet().await;
+    (running, peer)
 }
 
 fn result(frame: &Frame) -> &TaskResult {
@@ -71,9 +83,7 @@ async fn d2_the_example_exchange_of_the_protocol() {
 #[tokio::test]
 async fn d1_garbage_gets_an_error_and_the_connection_stays() {
     let port = Port::open().await;
-    let running = start(port.worker().handler("echo", echo).build().unwrap());
-    let mut peer = port.accept().await;
-    peer.greet().await;
+    let (running, mut peer) = connect(&port, port.worker().handler("echo", echo)).await;
     for garbage in ["", "{", "[]", "{\"type\":\"cmd.dance\"}"] {
         peer.send_raw(garbage).await;
         let frame = peer.receive(MessageType::Error).await;
@@ -94,9 +104,7 @@ async fn t11_a_cancel_reaches_the_handler() {
         task.cancellation().cancelled().await;
         Err(Failure::permanent("stopped", "as requested"))
     };
-    let running = start(port.worker().handler("wait", handler).build().unwrap());
-    let mut peer = port.accept().await;
-    peer.greet().await;
+    let (running, mut peer) = connect(&port, port.worker().handler("wait", handler)).await;
     peer.dispatch("t1", 1, "wait", json!({})).await;
     peer.receive(MessageType::Ack).await;
     peer.send("cmd.cancel", json!({"run_id": "r1", "task_id": "t1"}), Some("t1"), Some(1)).await;
@@ -114,12 +122,8 @@ async fn handlers_that_hang_panic_or_fail_do_not_end_the_worker() {
         .stop_grace(Duration::from_millis(20))
         .handler("hang", |_| std::future::pending())
         .handler("panic", |_| async { panic!("no more") })
-        .handler("fail", |_| async { Err(Failure::transient("busy", "later")) })
-        .build()
-        .unwrap();
-    let running = start(worker);
-    let mut peer = port.accept().await;
-    peer.greet().await;
+        .handler("fail", |_| async { Err(Failure::transient("busy", "later")) });
+    let (running, mut peer) = connect(&port, worker).await;
     let cases =
         [("hang", "E.TIMEOUT"), ("panic", "E.RUNNER.FAILURE"), ("fail", "busy"), ("hang", "E.TIMEOUT")];
     for (n, (kind, code)) in cases.into_iter().enumerate() {
@@ -197,9 +201,7 @@ async fn d4_the_token_source_is_called_at_every_connect() {
 #[tokio::test]
 async fn w4_a_worker_whose_name_was_taken_ends_with_an_error() {
     let port = Port::open().await;
-    let running = start(port.worker().handler("echo", echo).build().unwrap());
-    let mut peer = port.accept().await;
-    peer.greet().await;
+    let (running, mut peer) = connect(&port, port.worker().handler("echo", echo)).await;
     peer.send("error", json!({"code": "E.SESSION.STALE_BINDING", "message": "superseded"}), None, None).await;
     assert!(matches!(running.await.unwrap(), Err(WorkerError::Superseded)));
 }
@@ -297,9 +299,7 @@ async fn t12_next_is_answered_and_a_late_answer_is_ignored() {
             Err(error) => Err(Failure::permanent("next", error.to_string())),
         }
     };
-    let running = start(port.worker().handler("mw", handler).build().unwrap());
-    let mut peer = port.accept().await;
-    peer.greet().await;
+    let (running, mut peer) = connect(&port, port.worker().handler("mw", handler)).await;
     for (seq, in_time) in [(1, true), (2, false), (3, true)] {
         let task = format!("t{seq}");
         let constraints = if in_time { json!({}) } else { json!({"timeout_ms": 60_000}) };
@@ -332,9 +332,7 @@ async fn t12_next_is_answered_and_a_late_answer_is_ignored() {
 #[tokio::test]
 async fn d18_a_worker_without_a_folder_rejects_an_install() {
     let port = Port::open().await;
-    let running = start(port.worker().handler("echo", echo).build().unwrap());
-    let mut peer = port.accept().await;
-    peer.greet().await;
+    let (running, mut peer) = connect(&port, port.worker().handler("echo", echo)).await;
     let asked = peer.send("pkg.install", json!({"name": "p", "version": "1"}), None, None).await;
     let frame = peer.receive(MessageType::PackageEvent).await;
     assert_eq!(frame.corr.as_deref(), Some(asked.as_str()));
@@ -456,9 +454,7 @@ async fn d8_a_duplicate_dispatch_over_a_socket_is_acknowledged_twice_and_runs_on
         counted.fetch_add(1, Ordering::SeqCst);
         echo(task)
     });
-    let running = start(worker.build().unwrap());
-    let mut peer = port.accept().await;
-    peer.greet().await;
+    let (running, mut peer) = connect(&port, worker).await;
     let payload = crate::peer::dispatch("t1", "count", json!({}));
     let frame =
         crate::peer::envelope("d-1", "cmd.dispatch", payload.clone(), Some("t1"), Some(1)).to_string();
@@ -500,9 +496,7 @@ async fn d8_a_duplicate_dispatch_over_a_socket_is_acknowledged_twice_and_runs_on
 #[tokio::test]
 async fn d17_a_task_with_a_missing_resource_fails_fast_over_a_socket() {
     let port = Port::open().await;
-    let running = start(port.worker().handler("echo", echo).build().unwrap());
-    let mut peer = port.accept().await;
-    peer.greet().await;
+    let (running, mut peer) = connect(&port, port.worker().handler("echo", echo)).await;
     for (seq, owner) in [(1, "w-1"), (2, "w-9")] {
         let task = format!("t{seq}");
         let mut payload = crate::peer::dispatch(&task, "echo", json!({}));

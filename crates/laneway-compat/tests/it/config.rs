@@ -1,62 +1,18 @@
 //! The configuration with the sections of every dialect: lanes, aliases, variables, mistakes.
 
-use std::path::PathBuf;
+#[path = "../../../laneway-runtime/tests/it/config/given.rs"]
+mod given;
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use laneway_browser::instances;
 use laneway_core::{Dispatch, LaneOrder, LaneSettings, LostPolicy, Name, PullSettings, Settings, Span};
-use laneway_runtime::config::{ChangedKey, Config, ConfigErrors, Layers, Overrides, preview};
+use laneway_runtime::config::{ChangedKey, Config, Layers, Overrides, preview};
 use laneway_runtime::live_config::LiveConfig;
 use serde_json::json;
 use toml::Table;
 
+use self::given::{Given, check_comments, reference_with_examples};
 use crate::world::{World, schema};
-
-/// A file, an environment and flags, in a directory that lives as long as this.
-struct Given {
-    dir: tempfile::TempDir,
-    environment: Vec<(String, String)>,
-    flags: Table,
-}
-
-impl Given {
-    fn file(text: &str) -> Given {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join("laneway.toml"), text).expect("a file");
-        Given { dir, environment: Vec::new(), flags: Table::new() }
-    }
-
-    fn variable(mut self, name: &str, text: &str) -> Given {
-        self.environment.push((name.to_owned(), text.to_owned()));
-        self
-    }
-
-    fn flags(mut self, text: &str) -> Given {
-        self.flags = text.parse().expect("flags are TOML");
-        self
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("laneway.toml")
-    }
-
-    fn layers(&self) -> Result<Layers, ConfigErrors> {
-        Layers::read(&schema(), Some(&self.path()), self.environment.clone(), self.flags.clone())
-    }
-
-    fn config(&self) -> Config {
-        self.layers()
-            .and_then(|layers| layers.resolve(&Overrides::none()))
-            .unwrap_or_else(|errors| panic!("{errors}"))
-    }
-
-    /// The text of every problem, without the directory.
-    fn problems(&self, expected: Expect) {
-        let errors =
-            self.layers().and_then(|layers| layers.resolve(&Overrides::none())).expect_err("mistakes");
-        expected.assert_eq(&format!("{errors}\n").replace(&format!("{}/", self.dir.path().display()), ""));
-    }
-}
 
 fn lane_max(given: &Given, lane: &'static str) -> u32 {
     given.config().settings().lanes[&Name::fixed(lane)].running_max
@@ -107,31 +63,13 @@ fn the_reference_has_the_lanes_of_the_dialects() {
 
 #[test]
 fn every_example_of_the_whole_reference_is_valid() {
-    // An example is a commented line that is a key or a section; sentences are not TOML.
-    let schema = schema();
-    let examples: Vec<&str> = schema
-        .defaults()
-        .lines()
-        .map(|line| match line.strip_prefix("# ") {
-            Some(rest) if rest.parse::<Table>().is_ok_and(|table| !table.is_empty()) => rest,
-            _ => line,
-        })
-        .collect();
-    let config = Given::file(&examples.join("\n")).config();
+    let config = Given::file(&reference_with_examples()).config();
     assert_eq!(instances::get(&config, &Name::fixed("desk")).unwrap().tabs, ["tab-1"]);
 }
 
 #[test]
 fn every_key_of_the_whole_reference_has_its_comment() {
-    let mut before = "";
-    let schema = schema();
-    for line in schema.defaults().lines() {
-        let is_key = line
-            .split_once(" = ")
-            .is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
-        assert!(!is_key || before.starts_with("# "), "{line}");
-        before = line;
-    }
+    check_comments();
 }
 
 #[test]

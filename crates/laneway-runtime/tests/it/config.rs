@@ -1,60 +1,22 @@
 //! Configurations as users write them: files, environment, flags; the result, and the problems.
 
-use std::path::PathBuf;
+mod given;
 
-use expect_test::{Expect, expect};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use expect_test::expect;
 use laneway_core::{Backoff, Jitter, LaneOrder, LaneSettings, Name, Settings, ShutdownPolicy, Span};
 use laneway_runtime::config::{
-    Config, ConfigErrorKind, ConfigErrors, Layers, LogFormat, Overrides, Schema, Secret, changed_keys,
-    format_size, format_span, parse_size, parse_span, preview,
+    Config, ConfigErrorKind, Layers, LogFormat, Overrides, Schema, Secret, changed_keys, format_size,
+    format_span, parse_size, parse_span, preview,
 };
 use serde_json::json;
-use toml::Table;
 
-/// A file, an environment and flags, in a directory that lives as long as this.
-struct Given {
-    dir: tempfile::TempDir,
-    environment: Vec<(String, String)>,
-    flags: Table,
-}
+use self::given::{Given, check_comments, reference_with_examples};
 
-impl Given {
-    fn file(text: &str) -> Given {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join("laneway.toml"), text).expect("a file");
-        Given { dir, environment: Vec::new(), flags: Table::new() }
-    }
-
-    fn variable(mut self, name: &str, text: &str) -> Given {
-        self.environment.push((name.to_owned(), text.to_owned()));
-        self
-    }
-
-    fn flags(mut self, text: &str) -> Given {
-        self.flags = text.parse().expect("flags are TOML");
-        self
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("laneway.toml")
-    }
-
-    fn layers(&self) -> Result<Layers, ConfigErrors> {
-        Layers::read(&Schema::native(), Some(&self.path()), self.environment.clone(), self.flags.clone())
-    }
-
-    fn config(&self) -> Config {
-        self.layers()
-            .and_then(|layers| layers.resolve(&Overrides::none()))
-            .unwrap_or_else(|errors| panic!("{errors}"))
-    }
-
-    /// The text of every problem, without the directory.
-    fn problems(&self, expected: Expect) {
-        let errors =
-            self.layers().and_then(|layers| layers.resolve(&Overrides::none())).expect_err("mistakes");
-        expected.assert_eq(&format!("{errors}\n").replace(&format!("{}/", self.dir.path().display()), ""));
-    }
+fn schema() -> Arc<Schema> {
+    Schema::native()
 }
 
 fn main_lane(config: &Config) -> &LaneSettings {
@@ -71,7 +33,7 @@ fn builtin_settings() -> Settings {
 
 #[test]
 fn the_reference_says_what_the_engine_defaults_to() {
-    let config = Config::builtin(&Schema::native());
+    let config = Config::builtin(&schema());
     assert_eq!(config.settings(), &builtin_settings());
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:7717");
     assert_eq!(config.server.body_max, 1 << 20);
@@ -82,17 +44,7 @@ fn the_reference_says_what_the_engine_defaults_to() {
 
 #[test]
 fn every_example_of_the_reference_is_valid() {
-    // An example is a commented line that is a key or a section; sentences are not TOML.
-    let schema = Schema::native();
-    let examples: Vec<&str> = schema
-        .defaults()
-        .lines()
-        .map(|line| match line.strip_prefix("# ") {
-            Some(rest) if rest.parse::<Table>().is_ok_and(|table| !table.is_empty()) => rest,
-            _ => line,
-        })
-        .collect();
-    let given = Given::file(&examples.join("\n"));
+    let given = Given::file(&reference_with_examples());
     let config = given.config();
     let tls = config.server.tls.as_ref().unwrap();
     assert_eq!(tls.client_ca, Some(PathBuf::from("clients.pem")));
@@ -108,14 +60,7 @@ fn every_example_of_the_reference_is_valid() {
 
 #[test]
 fn every_key_of_the_reference_has_its_sentence() {
-    let mut before = "";
-    for line in Schema::native().defaults().lines() {
-        let is_key = line
-            .split_once(" = ")
-            .is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
-        assert!(!is_key || before.starts_with("# "), "{line}");
-        before = line;
-    }
+    check_comments();
 }
 
 #[test]
@@ -356,7 +301,7 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
     .flags("[server]\nlisten = \"127.0.0.1:1\"\n");
     let layers = given.layers().unwrap();
     let overrides =
-        Overrides::none().patched(&Schema::native(), &json!({"lanes": {"main": {"paused": true}}})).unwrap();
+        Overrides::none().patched(&schema(), &json!({"lanes": {"main": {"paused": true}}})).unwrap();
     let config = layers.resolve(&overrides).unwrap();
     let dump = config.dump().replace(&given.path().display().to_string(), "laneway.toml");
     for (what, text) in
@@ -379,7 +324,7 @@ fn a_dump_says_where_values_come_from_and_hides_secrets() {
 
 #[test]
 fn the_json_tree_has_the_shape_of_the_file() {
-    let json = Config::builtin(&Schema::native()).to_json();
+    let json = Config::builtin(&schema()).to_json();
     assert_eq!(json["lanes"]["main"]["running_max"], 30);
     assert_eq!(json["retry"]["backoff"]["jitter"], "1s");
     assert_eq!(json["server"]["listen"], "127.0.0.1:7717");
@@ -392,7 +337,7 @@ fn stored_changes_lie_on_top_and_null_undoes_them() {
         .layers()
         .unwrap();
     let stored = Overrides::none()
-        .patched(&Schema::native(), &json!({"lanes": {"main": {"running_max": 30, "paused": true}}}))
+        .patched(&schema(), &json!({"lanes": {"main": {"running_max": 30, "paused": true}}}))
         .unwrap();
     let read_back = Overrides::from_stored(&stored.to_stored()).unwrap();
     assert_eq!(read_back, stored);
@@ -407,8 +352,7 @@ fn stored_changes_lie_on_top_and_null_undoes_them() {
 #[test]
 fn an_empty_lane_in_a_change_is_a_lane() {
     let config =
-        preview(&Layers::builtin(&Schema::native()), &Overrides::none(), &json!({"lanes": {"bulk": {}}}))
-            .unwrap();
+        preview(&Layers::builtin(&schema()), &Overrides::none(), &json!({"lanes": {"bulk": {}}})).unwrap();
     assert_eq!(config.settings().lanes[&Name::fixed("bulk")], LaneSettings::default());
 }
 
@@ -459,7 +403,7 @@ fn calls_cannot_change_everything() {
         ),
         (json!([1]), ConfigErrorKind::Invalid, "is a JSON object"),
     ] {
-        let errors = preview(&Layers::builtin(&Schema::native()), &Overrides::none(), &patch).unwrap_err();
+        let errors = preview(&Layers::builtin(&schema()), &Overrides::none(), &patch).unwrap_err();
         assert_eq!(errors.kind(), kind, "{errors}");
         assert!(errors.to_string().contains(expected), "{errors}");
     }
@@ -467,7 +411,7 @@ fn calls_cannot_change_everything() {
 
 #[test]
 fn a_start_leaves_out_stored_changes_that_fit_no_longer() {
-    let layers = Layers::builtin(&Schema::native());
+    let layers = Layers::builtin(&schema());
     let stored = br#"{"lanes":{"main":{"running_max":5,"gone":1},"bulk":{"order":"chaos"}},"old":{"x":1}}"#
         .to_vec()
         .into();
@@ -555,7 +499,7 @@ fn lengths_of_time_and_sizes() {
 
 #[test]
 fn defect_17_what_a_chat_asks_of_its_session_is_a_setting() {
-    let chat = Config::builtin(&Schema::native()).settings().chat;
+    let chat = Config::builtin(&schema()).settings().chat;
     assert_eq!(chat, laneway_core::job::session::ChatSettings::default(), "as the library has it");
     let given = Given::file("[chat]\nmode = \"interrupt\"\ncap = 0\ndrop = \"new\"\ndebounce = \"0s\"\n");
     let chat = given.config().settings().chat;

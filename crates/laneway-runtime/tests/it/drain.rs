@@ -3,35 +3,21 @@
 use std::time::Duration;
 
 use laneway_core::{Failure, JobState, Name, Outcome, RejectionCode, Span};
-use laneway_runtime::{Handlers, JobContext, Stopped};
+use laneway_runtime::{Handlers, IntoOutcome, JobContext, Stopped};
 use tokio::sync::mpsc;
 
-use crate::harness::{TestStore, job_once, start, submit};
+use crate::harness::{TestStore, begin_drain, gated, job_once, start, submit};
 
 #[tokio::test]
 async fn a_drain_waits_for_what_runs_and_keeps_what_waits() {
     let store = TestStore::default();
-    let (entered, mut has_entered) = mpsc::channel(1);
-    let (let_go, may_go) = tokio::sync::watch::channel(false);
-    let handlers = Handlers::new().on("work", move |_: JobContext| {
-        let (entered, mut may_go) = (entered.clone(), may_go.clone());
-        async move {
-            entered.send(()).await.unwrap();
-            may_go.wait_for(|go| *go).await.unwrap();
-            Ok::<(), Failure>(())
-        }
-    });
+    let (handlers, mut has_entered, let_go) = gated();
     let (scheduler, running, _clock) = start(&store, handlers).await;
     let runs = submit(&scheduler, job_once("work")).await;
     let waits = submit(&scheduler, job_once("elsewhere")).await;
     has_entered.recv().await.unwrap();
 
-    let mut events = scheduler.events().subscribe(None);
-    let draining = tokio::spawn({
-        let scheduler = scheduler.clone();
-        async move { scheduler.drain(Duration::from_secs(3_600)).await }
-    });
-    crate::events::event_of_kind(&mut events, laneway_core::EventKind::DrainBegan).await;
+    let draining = begin_drain(&scheduler, Duration::from_secs(3_600)).await;
     assert!(scheduler.is_draining() && !scheduler.ready());
     let rejection = scheduler.submit(job_once("work")).await.unwrap().unwrap_err();
     assert_eq!(rejection.code, RejectionCode::Draining);
@@ -62,12 +48,7 @@ async fn drained_and_restarted(
     submission.spec.timeout = Some(Span::hours(1_000_000));
     let id = submit(&scheduler, submission).await;
     has_entered.recv().await.unwrap();
-    let mut events = scheduler.events().subscribe(None);
-    let draining = tokio::spawn({
-        let scheduler = scheduler.clone();
-        async move { scheduler.drain(Duration::from_secs(10)).await }
-    });
-    crate::events::event_of_kind(&mut events, laneway_core::EventKind::DrainBegan).await;
+    let draining = begin_drain(&scheduler, Duration::from_secs(10)).await;
     // The limit, the grace after it, and the time to hand back: each begins only when the one before is over.
     while !draining.is_finished() {
         clock.advance(Span::secs(10));
@@ -87,20 +68,30 @@ async fn drained_and_run_again(handler: Handlers, has_entered: mpsc::Receiver<()
     assert_eq!((end.state, end.attempts, end.failures, end.losses), (JobState::Succeeded, 2, 0, 0));
 }
 
+/// Handlers of `long` that report when a job starts, and then end it as `run` says.
+fn long<F: Future<Output: IntoOutcome> + Send + 'static>(
+    run: impl Fn(JobContext) -> F + Send + Sync + 'static,
+) -> (Handlers, mpsc::Receiver<()>) {
+    let (entered, has_entered) = mpsc::channel(1);
+    let handlers = Handlers::new().on("long", move |ctx: JobContext| {
+        let (entered, run) = (entered.clone(), run(ctx));
+        async move {
+            entered.send(()).await.unwrap();
+            run.await
+        }
+    });
+    (handlers, has_entered)
+}
+
 #[tokio::test]
 async fn defect_02_a_stop_ends_what_must_run_at_most_once() {
     for fails in [true, false] {
-        let (entered, has_entered) = mpsc::channel(1);
-        let handlers = Handlers::new().on("long", move |ctx: JobContext| {
-            let entered = entered.clone();
-            async move {
-                entered.send(()).await.unwrap();
-                if fails {
-                    ctx.cancellation().cancelled().await;
-                    return Outcome::Failed(Failure::retryable("interrupted", "the token was canceled"));
-                }
-                std::future::pending::<Outcome>().await
+        let (handlers, has_entered) = long(move |ctx| async move {
+            if fails {
+                ctx.cancellation().cancelled().await;
+                return Outcome::Failed(Failure::retryable("interrupted", "the token was canceled"));
             }
+            std::future::pending::<Outcome>().await
         });
         let end = drained_and_restarted(handlers, has_entered, 0).await;
         assert_eq!((end.state, end.reason), (JobState::Failed, laneway_core::Reason::Lost));
@@ -110,14 +101,9 @@ async fn defect_02_a_stop_ends_what_must_run_at_most_once() {
 
 #[tokio::test]
 async fn defect_02_a_handler_that_gives_its_job_back_runs_it_again() {
-    let (entered, has_entered) = mpsc::channel(1);
-    let handlers = Handlers::new().on("long", move |ctx: JobContext| {
-        let entered = entered.clone();
-        async move {
-            entered.send(()).await.unwrap();
-            ctx.cancellation().cancelled().await;
-            Outcome::HandedBack
-        }
+    let (handlers, has_entered) = long(|ctx| async move {
+        ctx.cancellation().cancelled().await;
+        Outcome::HandedBack
     });
     let end = drained_and_restarted(handlers, has_entered, 0).await;
     assert_eq!((end.state, end.attempts, end.losses), (JobState::Succeeded, 2, 0));
@@ -125,40 +111,26 @@ async fn defect_02_a_handler_that_gives_its_job_back_runs_it_again() {
 
 #[tokio::test]
 async fn a_run_that_fails_because_the_server_stops_is_handed_back() {
-    let (entered, has_entered) = mpsc::channel(1);
-    let handlers = Handlers::new().on("long", move |ctx: JobContext| {
-        let entered = entered.clone();
-        async move {
-            entered.send(()).await.unwrap();
-            ctx.cancellation().cancelled().await;
-            Err::<(), _>(Failure::permanent("interrupted", "the token was canceled"))
-        }
+    let (handlers, has_entered) = long(|ctx| async move {
+        ctx.cancellation().cancelled().await;
+        Err::<(), _>(Failure::permanent("interrupted", "the token was canceled"))
     });
     drained_and_run_again(handlers, has_entered).await;
 }
 
 #[tokio::test]
 async fn a_run_that_does_not_end_is_handed_back() {
-    let (entered, has_entered) = mpsc::channel(1);
-    let handlers = Handlers::new().on("long", move |_: JobContext| {
-        let entered = entered.clone();
-        async move {
-            entered.send(()).await.unwrap();
-            std::future::pending::<Outcome>().await
-        }
-    });
+    let (handlers, has_entered) = long(|_| std::future::pending::<Outcome>());
     drained_and_run_again(handlers, has_entered).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_holds_its_thread_is_handed_back() {
-    let (entered, has_entered) = mpsc::channel(1);
     let (unblock, blocked) = std::sync::mpsc::sync_channel::<()>(0);
     let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
-    let handlers = Handlers::new().on("long", move |_: JobContext| {
-        let (entered, blocked) = (entered.clone(), std::sync::Arc::clone(&blocked));
+    let (handlers, has_entered) = long(move |_| {
+        let blocked = std::sync::Arc::clone(&blocked);
         async move {
-            entered.send(()).await.unwrap();
             blocked.lock().unwrap().recv().unwrap_err();
             Ok::<(), Failure>(())
         }

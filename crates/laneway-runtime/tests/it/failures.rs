@@ -5,7 +5,7 @@ use laneway_runtime::{Fatal, Handlers, JobContext, ReadError, Stopped, WaitError
 use laneway_store::{Store, StoreError};
 use tokio::sync::mpsc;
 
-use crate::harness::{START, TestStore, job, job_once, origin, start, submit};
+use crate::harness::{START, TestStore, gated, job, job_once, origin, start, submit};
 
 #[tokio::test]
 async fn after_a_failed_commit_nothing_is_published_and_every_caller_gets_an_error() {
@@ -122,16 +122,7 @@ async fn one_rejected_row_does_not_hurt_those_beside_it() {
 async fn a_run_goes_on_while_the_engine_is_built_anew() {
     let store = TestStore::default();
     store.reject_kind("poison");
-    let (entered, mut has_entered) = mpsc::channel(1);
-    let (let_go, may_go) = tokio::sync::watch::channel(false);
-    let handlers = Handlers::new().on("work", move |_: JobContext| {
-        let (entered, mut may_go) = (entered.clone(), may_go.clone());
-        async move {
-            entered.send(()).await.unwrap();
-            may_go.wait_for(|go| *go).await.unwrap();
-            Ok::<(), Failure>(())
-        }
-    });
+    let (handlers, mut has_entered, let_go) = gated();
     let (scheduler, _running, _clock) = start(&store, handlers).await;
     let id = submit(&scheduler, job_once("work")).await;
     has_entered.recv().await.unwrap();

@@ -2,15 +2,19 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use laneway_core::engine::StoreCounters;
 use laneway_core::settings::DEFAULT_TENANT;
 use laneway_core::{
-    Backoff, Bytes, Change, Effects, Jitter, JobId, JobSpec, Mono, Name, Now, Origin, RetryPolicy, Settings,
-    Span, Submission, TokenRecord, Wall,
+    Backoff, Bytes, Change, Effects, EventKind, Failure, Jitter, JobId, JobSpec, Mono, Name, Now, Origin,
+    RetryPolicy, Settings, Span, Submission, TokenRecord, Wall,
 };
-use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
+use laneway_runtime::drain::Drained;
+use laneway_runtime::{Clock, Handlers, JobContext, Options, Running, Scheduler, Stopped};
 use laneway_store::{Epoch, Keys, Loaded, MemoryStore, Priors, Reader, Store, StoreError};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 /// When tests begin.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
@@ -117,6 +121,32 @@ pub async fn start_with(
         scheduler.run_here(Name::fixed("here"), handlers, 1_024).await.unwrap();
     }
     (scheduler, running, clock)
+}
+
+/// Handlers of `work` that report when a job starts, and end it after they are released.
+pub fn gated() -> (Handlers, mpsc::Receiver<()>, watch::Sender<bool>) {
+    let (entered, has_entered) = mpsc::channel(1);
+    let (let_go, may_go) = watch::channel(false);
+    let handlers = Handlers::new().on("work", move |_: JobContext| {
+        let (entered, mut may_go) = (entered.clone(), may_go.clone());
+        async move {
+            entered.send(()).await.unwrap();
+            may_go.wait_for(|go| *go).await.unwrap();
+            Ok::<(), Failure>(())
+        }
+    });
+    (handlers, has_entered, let_go)
+}
+
+/// Begins a drain of at most `limit`, which goes on in the background.
+pub async fn begin_drain(scheduler: &Scheduler, limit: Duration) -> JoinHandle<Result<Drained, Stopped>> {
+    let mut events = scheduler.events().subscribe(None);
+    let draining = tokio::spawn({
+        let scheduler = scheduler.clone();
+        async move { scheduler.drain(limit).await }
+    });
+    crate::events::event_of_kind(&mut events, EventKind::DrainBegan).await;
+    draining
 }
 
 /// A job of this kind, with an empty payload and one retry without a wait.

@@ -8,10 +8,9 @@ use laneway_core::{
 };
 use laneway_runtime::{Handlers, JobContext, Scheduler};
 use laneway_store::FiringLogFilter;
-use tokio::sync::mpsc;
 
 use crate::events::event_of_kind;
-use crate::harness::{START, TestStore, job_once, origin, start};
+use crate::harness::{START, TestStore, begin_drain, gated, job_once, origin, start};
 
 pub fn spec(name: &'static str, kind: &str, timing: Timing) -> ScheduleSpec {
     let job = job_once(kind).spec;
@@ -92,16 +91,7 @@ async fn x24_the_log_of_a_one_shot_is_read_after_it_is_gone() {
 #[tokio::test]
 async fn gc_c10_c11_a_stop_waits_for_the_run_and_everything_is_there_after_it() {
     let store = TestStore::default();
-    let (entered, mut has_entered) = mpsc::channel(1);
-    let (let_go, may_go) = tokio::sync::watch::channel(false);
-    let handlers = Handlers::new().on("work", move |_: JobContext| {
-        let (entered, mut may_go) = (entered.clone(), may_go.clone());
-        async move {
-            entered.send(()).await.unwrap();
-            may_go.wait_for(|go| *go).await.unwrap();
-            Ok::<(), Failure>(())
-        }
-    });
+    let (handlers, mut has_entered, let_go) = gated();
     let (scheduler, running, clock) = start(&store, handlers).await;
     let schedule = put(&scheduler, spec("nightly", "work", every(10))).await;
     clock.advance(Span::secs(10));
@@ -111,12 +101,7 @@ async fn gc_c10_c11_a_stop_waits_for_the_run_and_everything_is_there_after_it() 
     let busy = Reply::ScheduleFiredByHand { fired: false, reason: Some(NotFired::AlreadyRunning), job: None };
     assert_eq!(ask(FireMode::Force).await.unwrap(), busy);
 
-    let mut events = scheduler.events().subscribe(None);
-    let draining = tokio::spawn({
-        let scheduler = scheduler.clone();
-        async move { scheduler.drain(Duration::from_secs(3_600)).await }
-    });
-    event_of_kind(&mut events, EventKind::DrainBegan).await;
+    let draining = begin_drain(&scheduler, Duration::from_secs(3_600)).await;
     let_go.send_replace(true);
     assert_eq!(draining.await.unwrap().unwrap().interrupted, 0);
     running.ended().await.unwrap();
