@@ -8,8 +8,8 @@ use laneway_core::command::LeaseCommand;
 use laneway_core::lease::{LeaseMessage, LeaseUpdate};
 use laneway_core::worker::WorkerReport;
 use laneway_core::{
-    AttemptEnd, ClosedAttempt, Command, Fence, JobEnd, JobSpec, JobState, JobStatus, LostPolicy, Name,
-    Outcome, Reason, Seq, ShutdownPolicy, Span, Wall,
+    AttemptEnd, AttemptId, ClosedAttempt, Command, Fence, JobEnd, JobSpec, JobState, JobStatus, LostPolicy,
+    Name, Outcome, Reason, Seq, ShutdownPolicy, Span, Wall,
 };
 
 use super::leases::revoke_about;
@@ -58,13 +58,13 @@ impl Checker {
                     })
             }
             AttemptEnd::HandedBack if run.withdrawn => entry.end.is_none() && stopped,
-            AttemptEnd::HandedBack if self.is_aside(entry) && self.is_outdated(entry) => true,
+            AttemptEnd::HandedBack if self.is_reserved(entry) && self.is_outdated(entry) => true,
             AttemptEnd::HandedBack if run.reset => {
                 entry.end.is_none() && stopped && (repeatable || given_back)
             }
             AttemptEnd::HandedBack if rejected => run.stop.is_none(),
             AttemptEnd::HandedBack => run.stop.is_none() && (given_back || (interrupted && repeatable)),
-            AttemptEnd::Canceled if self.is_aside(entry) => self.is_canceled_aside(given, entry),
+            AttemptEnd::Canceled if self.is_reserved(entry) => self.is_reserved_canceled(given, entry),
             AttemptEnd::Canceled => entry.end.is_some() && stopped,
             AttemptEnd::TimedOut => {
                 let timeout = entry.row.spec.timeout.map_or(0, |timeout| timeout.0);
@@ -72,7 +72,7 @@ impl Checker {
                     && run.stop.is_some()
                     && stopped
             }
-            AttemptEnd::Expired if self.is_aside(entry) => {
+            AttemptEnd::Expired if self.is_reserved(entry) => {
                 entry.row.spec.deadline.is_some_and(|deadline| deadline <= given.moment.now.wall)
             }
             AttemptEnd::Expired => entry.row.spec.deadline.is_some() && run.stop.is_some() && stopped,
@@ -147,7 +147,7 @@ impl Checker {
     }
 
     /// Does anything end a job in this batch that no worker has accepted?
-    fn is_canceled_aside(&self, given: Given<'_>, entry: &Entry) -> bool {
+    fn is_reserved_canceled(&self, given: Given<'_>, entry: &Entry) -> bool {
         cancel_about(given, entry)
             || revoke_about(given, entry)
             || self.is_replaced(&entry.row, given.moment)
@@ -175,14 +175,7 @@ impl Checker {
     fn has_cause(&self, given: Given<'_>, entry: &Entry, end: &JobEnd) -> Checked {
         let row = &entry.row;
         let retry = row.spec.retry.as_ref().expect("defaults are filled in");
-        let fence =
-            end.attempt_id.and_then(|attempt_id| self.ledger.fences.get(&attempt_id)).map(|known| known.0);
-        let outcome = fence.and_then(|fence| {
-            let holder = self.ledger.holders.get(&fence.attempt_id);
-            let dispatch_seq = *self.ledger.dispatches.get(&fence.attempt_id)?;
-            let outcome = outcome_about(given, &fence, &row.spec.tenant, holder);
-            outcome.or_else(|| self.ended_report(given, entry, dispatch_seq, holder))
-        });
+        let outcome = end.attempt_id.and_then(|attempt_id| self.reported_outcome(given, entry, attempt_id));
         let failed_retryable = outcome.is_some_and(|outcome| match outcome {
             Outcome::Failed(failure) => failure.retryable,
             Outcome::Canceled => true,
@@ -242,6 +235,20 @@ impl Checker {
                 end.seq.0, end.state, end.reason
             )
         })
+    }
+
+    /// The outcome that the runner of an attempt reported in this batch.
+    fn reported_outcome<'a>(
+        &self,
+        given: Given<'a>,
+        entry: &Entry,
+        attempt_id: AttemptId,
+    ) -> Option<&'a Outcome> {
+        let (fence, ..) = self.ledger.fences.get(&attempt_id)?;
+        let holder = self.ledger.holders.get(&attempt_id);
+        let dispatch_seq = *self.ledger.dispatches.get(&attempt_id)?;
+        let outcome = outcome_about(given, fence, &entry.row.spec.tenant, holder);
+        outcome.or_else(|| self.ended_report(given, entry, dispatch_seq, holder))
     }
 
     /// Is there a cause for a job without an attempt to wait so?

@@ -38,13 +38,13 @@ impl Checker {
         if !lane.pull.is_pull() {
             return Answer::Rejected(RejectionCode::Invalid);
         }
-        let aside = self.ledger.open().filter(|entry| self.is_aside(entry));
-        let aside: Vec<Seq> = aside
+        let reserved = self.ledger.open().filter(|entry| self.is_reserved(entry));
+        let reserved: Vec<Seq> = reserved
             .filter(|entry| self.reference.suits(&self.ledger, entry, claim))
             .map(|entry| entry.row.seq)
             .collect();
-        if !aside.is_empty() {
-            return Answer::Granted(aside);
+        if !reserved.is_empty() {
+            return Answer::Granted(reserved);
         }
         // A claim that meets a job that is too late ends it, and the next of its session may be what it gets.
         let mut waiting = self.ledger.waiting().filter(|entry| entry.lane == claim.lane);
@@ -93,7 +93,7 @@ impl Checker {
                 let mine = open.holder.as_ref().is_some_and(|holder| holder.worker == *worker);
                 let stopping = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
                 let stopping = stopping.is_some_and(|run| run.stop.is_some());
-                !stopping && (mine || self.is_aside(entry))
+                !stopping && (mine || self.is_reserved(entry))
             }
             None => {
                 self.is_pull_lane(&entry.lane)
@@ -107,8 +107,8 @@ impl Checker {
         self.reference.lane(lane).is_some_and(|lane| lane.pull.is_pull())
     }
 
-    /// Set aside for workers, and not taken.
-    pub(super) fn is_aside(&self, entry: &Entry) -> bool {
+    /// Reserved for pull workers, and not claimed.
+    pub(super) fn is_reserved(&self, entry: &Entry) -> bool {
         let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
         let stopping = run.is_some_and(|run| run.stop.is_some());
         let open = entry.open.as_ref();
