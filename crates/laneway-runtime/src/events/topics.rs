@@ -16,8 +16,8 @@ use crate::feedback::Feedback;
 
 /// A topic keeps at least this many items for its listeners, if the ring keeps as many.
 const LOG_LEN_MIN: usize = 64;
-/// A piece of frames ends after this many bytes.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
+/// A piece of frames ends after this many bytes. A listener gets two a second where there are a thousand of them.
+pub(super) const PIECE_BYTES: usize = 160 << 10;
 /// How many pieces a topic keeps for listeners that read the same a little later.
 const PIECES_MAX: usize = 4;
 
