@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::Service;
 
 use crate::api::Api;
@@ -129,7 +130,8 @@ where
             continue;
         };
         let (app, shutdown) = (app.clone(), shutdown.clone());
-        serving.spawn(serve_connection(stream, peer, connection, app, shutdown));
+        let open = serving.token();
+        serving.spawn(serve_connection(stream, open, peer, connection, app, shutdown));
     }
     drop(listener);
     api.closing.cancel();
@@ -142,6 +144,7 @@ where
 
 async fn serve_connection<Io>(
     stream: Io,
+    open: TaskTrackerToken,
     peer: Peer,
     held: Connection,
     app: Router,
@@ -149,7 +152,7 @@ async fn serve_connection<Io>(
 ) where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stream = Budgeted { stream, budget: peer.budget.clone() };
+    let stream = Budgeted { stream, budget: peer.budget.clone(), _open: open };
     let phase = held.phase();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         answer(request, peer.clone(), phase.clone(), app.clone())
@@ -185,6 +188,8 @@ async fn serve_connection<Io>(
 struct Budgeted<Io> {
     stream: Io,
     budget: ReadBudget,
+    /// Held until the stream is closed: a stop waits for WebSockets, too, so that they send their close frames.
+    _open: TaskTrackerToken,
 }
 
 impl<Io: AsyncRead + Unpin> AsyncRead for Budgeted<Io> {

@@ -38,6 +38,7 @@ mod tokens;
 pub mod unauthenticated;
 mod waiters;
 pub mod webhooks;
+pub mod websocket;
 pub mod workers;
 
 pub use artifacts::{ARTIFACTS, ArtifactId, Part, PartOrder, PartTrouble};

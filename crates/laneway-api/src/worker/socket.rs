@@ -9,14 +9,14 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use laneway_core::Span;
 use laneway_runtime::metrics::{ConnectionMetrics, Retry};
-use laneway_runtime::{Caller, Part, PartOrder, PartTrouble, ToWorker, WorkerTask};
+use laneway_runtime::{Caller, Part, PartOrder, PartTrouble, ToWorker, WorkerTask, websocket};
 use laneway_wire::frame::{
     Drain, ErrorCode, FRAME_LEN_MAX, Install, ResourceRead, Text, Timestamp, Uninstall,
 };
@@ -180,9 +180,7 @@ impl Connection {
             Err(disconnect) => disconnect,
         };
         if let Disconnect::Closed(Closing { code, reason }) = disconnect {
-            let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
-            // A worker that does not read the close frame is gone.
-            let _ = tokio::time::timeout(WRITE_TIMEOUT, self.socket.send(close)).await;
+            websocket::close(&mut self.socket, code, reason).await;
         }
         let reason = if let Disconnect::Closed(closing) = disconnect { closing.reason } else { "gone" };
         if let Some(authenticated) = self.member.take() {
@@ -353,7 +351,11 @@ impl Connection {
     fn handle_command(&mut self, command: Option<ToWorker>) -> Result<(), Disconnect> {
         let now = self.now();
         let Some(command) = command else {
-            return Err(Disconnect::Closed(Closing { code: close_code::POLICY, reason: "too slow" }));
+            let closing = match self.api.scheduler.ready() {
+                true => Closing { code: close_code::POLICY, reason: "too slow" },
+                false => Closing { code: close_code::AWAY, reason: "the server stops" },
+            };
+            return Err(Disconnect::Closed(closing));
         };
         match command {
             ToWorker::Bound(bound) => {

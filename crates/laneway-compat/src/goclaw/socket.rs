@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use laneway_core::{EventKind, Name};
@@ -17,7 +17,7 @@ use laneway_runtime::caller::{Authenticator, Credentials};
 use laneway_runtime::unauthenticated::{
     Arrival, ReadBudget, UNAUTHENTICATED_BYTES_MAX, UnauthenticatedSocket,
 };
-use laneway_runtime::{Interest, Item, Jobs, NoShare, Share, Subscription};
+use laneway_runtime::{Interest, Item, Jobs, NoShare, Share, Subscription, websocket};
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -131,9 +131,7 @@ impl Conversation {
             Err(over) => over,
         };
         if code != close_code::ABNORMAL {
-            let close = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
-            // A client that does not accept the close frame has left.
-            let _ = tokio::time::timeout(WRITE_TIMEOUT, self.socket.send(close)).await;
+            websocket::close(&mut self.socket, code, reason).await;
         }
     }
 

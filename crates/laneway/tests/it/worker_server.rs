@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The worker's end of a connection, driven by the test.
 struct FakeWorker {
     socket: WebSocketStream<TcpStream>,
+    id: String,
     tenant: &'static str,
     frames: u64,
 }
@@ -34,13 +35,23 @@ impl FakeWorker {
 
     /// The same, for a process that still runs these tasks.
     async fn having(url: &str, tenant: &'static str, token: Option<&str>, tasks: &[&Value]) -> FakeWorker {
+        FakeWorker::connected("w1", url, tenant, token, tasks).await
+    }
+
+    async fn connected(
+        id: &str,
+        url: &str,
+        tenant: &'static str,
+        token: Option<&str>,
+        tasks: &[&Value],
+    ) -> FakeWorker {
         let address = url.strip_prefix("http://").unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
         let url = format!("ws://{address}/v1/workers/connect");
         let (socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
-        let mut fake = FakeWorker { socket, tenant, frames: 0 };
+        let mut fake = FakeWorker { socket, id: id.to_owned(), tenant, frames: 0 };
         let shake = json!({"protocol": 1, "auth": {"mode": "token", "token": token},
-            "worker": {"id": "w1", "version": "1", "hostname": "here"}});
+            "worker": {"id": id, "version": "1", "hostname": "here"}});
         fake.ask("handshake", shake, None).await;
         let capabilities =
             json!({"concurrency": {"max_parallel": 4}, "runtimes": ["test"], "features": ["kind:k"]});
@@ -63,7 +74,7 @@ impl FakeWorker {
         self.frames += 1;
         let id = format!("{kind}-{}", self.frames);
         let frame = json!({"type": kind, "id": id, "ts": "2030-01-01T00:00:00Z", "tenant": self.tenant,
-            "sender": {"role": "worker", "id": "w1"}, "corr": task.map(|task| &task["corr"]),
+            "sender": {"role": "worker", "id": &self.id}, "corr": task.map(|task| &task["corr"]),
             "seq": task.map(|task| &task["seq"]), "ack": ack, "payload": payload});
         self.socket.send(Message::text(frame.to_string())).await.unwrap();
         id
@@ -81,6 +92,18 @@ impl FakeWorker {
         let (run, id) = (&task["payload"]["run_id"], &task["payload"]["task_id"]);
         let result = json!({"run_id": run, "task_id": id, "status": "SUCCEEDED", "result": result});
         self.ask("result", result, Some(task)).await;
+    }
+
+    /// The code with which the server closes the connection, if it gives one.
+    async fn close_code(&mut self) -> Option<u16> {
+        loop {
+            let received = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+            match received.expect("the socket stays open") {
+                Some(Ok(Message::Close(close))) => return close.map(|close| close.code.into()),
+                Some(Ok(_)) => {}
+                None | Some(Err(_)) => return None,
+            }
+        }
     }
 
     /// The next frame of this type.
@@ -250,17 +273,29 @@ async fn defect_15_results_of_workers_count_while_the_server_drains() {
     }
     fake.bring(&task, json!({"n": 1})).await;
     // It waited for that task only.
-    let ended = loop {
-        match tokio::time::timeout(PATIENCE, fake.socket.next()).await.expect("the socket stays open") {
-            Some(Ok(Message::Close(close))) => break close,
-            Some(Ok(_)) => {}
-            None | Some(Err(_)) => break None,
-        }
-    };
-    assert_eq!(ended.map(|close| u16::from(close.code)), Some(1001));
+    assert_eq!(fake.close_code().await, Some(1001));
     assert!(server.process.wait().unwrap().success());
     let server = Server::start(dir.path(), &[]);
     assert_eq!(server.json(&["jobs", "show", &job])["state"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn defect_15_every_worker_reads_why_its_connection_ends() {
+    let dir = TempDir::new().unwrap();
+    let mut server = Server::start(dir.path(), &[]);
+    let mut fakes = Vec::new();
+    for n in 0..100 {
+        let id = format!("w{n}");
+        let mut fake = FakeWorker::connected(&id, &server.url, "default", None, &[]).await;
+        // The server has not read this when it stops.
+        fake.socket.feed(Message::Ping(vec![0; 100].into())).await.unwrap();
+        fakes.push(fake);
+    }
+    server.signal("TERM");
+    for fake in &mut fakes {
+        assert_eq!(fake.close_code().await, Some(1001));
+    }
+    assert!(server.process.wait().unwrap().success());
 }
 
 /// An authority that signs certificates for this machine.
