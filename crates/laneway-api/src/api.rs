@@ -20,6 +20,7 @@ use crate::cursor::Cursors;
 use crate::download::Downloads;
 use crate::paced_body::Bodies;
 use crate::v1::server::ServerLoad;
+use crate::warnings::ServedKinds;
 use crate::worker::ConnectionLimits;
 
 /// The number of large bodies that are parsed at once. More would take the cores of the runtime.
@@ -70,6 +71,8 @@ pub struct Inner {
     pub(crate) connections: Connections,
     /// The latest result of `/health` and `/readyz`.
     pub(crate) load: Mutex<Option<ServerLoad>>,
+    /// The kinds of the latest suggestions.
+    pub(crate) served_kinds: ServedKinds,
     /// Locked while a patch is merged into a schedule.
     pub(crate) schedule_patches: Mutex<()>,
     /// Canceled when the server stops listening. Event streams end then.
@@ -110,6 +113,7 @@ impl Api {
             downloads: Downloads::default(),
             started: Instant::now(),
             load: Mutex::new(None),
+            served_kinds: ServedKinds::default(),
             schedule_patches: Mutex::new(()),
             streams,
             waits,

@@ -1,6 +1,8 @@
 //! Warnings in the response to a submit: jobs that were admitted and that no handler runs now.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use laneway_core::Name;
 use laneway_core::nearest::nearest;
@@ -10,6 +12,35 @@ use crate::api::Api;
 
 /// The number of kinds of one request that get a suggestion, because the comparison takes time.
 const SUGGESTIONS_MAX: usize = 16;
+/// The kinds that a tenant can use are read from the engine at most this often: a submit must not cost a second request.
+const SERVED_AGE_MAX: Duration = Duration::from_millis(500);
+/// The tenants whose kinds are kept.
+const TENANTS_MAX: usize = 1_024;
+
+/// The kinds that each tenant can use, as they were a moment ago.
+#[derive(Default)]
+pub struct ServedKinds(Mutex<HashMap<Name, (Instant, Arc<BTreeSet<Name>>)>>);
+
+impl ServedKinds {
+    async fn of(&self, api: &Api, tenant: &Name) -> Arc<BTreeSet<Name>> {
+        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((read_at, kinds)) = kept().get(tenant)
+            && read_at.elapsed() < SERVED_AGE_MAX
+        {
+            return Arc::clone(kinds);
+        }
+        // The job is admitted, even if the scheduler has stopped since.
+        let kinds = Arc::new(api.scheduler.kinds_served(tenant.clone()).await.unwrap_or_default());
+        let mut kept = kept();
+        if kept.len() >= TENANTS_MAX {
+            kept.retain(|_, (read_at, _)| read_at.elapsed() < SERVED_AGE_MAX);
+        }
+        if kept.len() < TENANTS_MAX {
+            kept.insert(tenant.clone(), (Instant::now(), Arc::clone(&kinds)));
+        }
+        kinds
+    }
+}
 
 /// A warning for each of these unserved kinds. Suggestions are kinds that the server itself or workers of this tenant
 /// serve; kinds of other tenants are not revealed.
@@ -22,8 +53,7 @@ pub async fn unserved_kinds<'a>(
     if kinds.peek().is_none() {
         return HashMap::new();
     }
-    // The job is admitted, even if the scheduler has stopped since.
-    let served = api.scheduler.kinds_served(tenant.clone()).await.unwrap_or_default();
+    let served = api.served_kinds.of(api, tenant).await;
     let warning = |(index, kind): (usize, &str)| {
         let near = nearest(kind, served.iter().map(Name::as_str)).filter(|_| index < SUGGESTIONS_MAX);
         let message = match near {

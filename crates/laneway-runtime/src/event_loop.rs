@@ -493,7 +493,10 @@ impl Loop {
     fn publish(&mut self, now: Now, mut committed: Committed) {
         self.shared.metrics.batch(&committed);
         let taken = committed.replies.len();
-        self.answered = taken;
+        // A batch that only answered queries says nothing about callers that come back together.
+        if taken > 0 {
+            self.answered = taken;
+        }
         self.took_request =
             taken > self.messages_left || (self.commands.is_empty() && self.requests.is_empty());
         self.messages_left = self.messages_left.saturating_sub(taken);

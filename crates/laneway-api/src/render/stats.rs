@@ -91,6 +91,7 @@ fn counts(counts: &Counts) -> wire::Counts {
 }
 
 /// Every code of a blocker.
+#[cfg(feature = "schemas")]
 pub const BLOCKER_CODES: [&str; 28] = [
     "draining",
     "storage_low",

@@ -60,11 +60,13 @@ impl Jobs {
     }
 
     /// The open attempt of a job. It must have one.
+    #[inline]
     pub(in crate::engine) fn open(&self, job: Ix<Job>) -> &Open {
         &self.attempts[self.slab[job].attempt()]
     }
 
     /// The open attempt of a job. It must have one.
+    #[inline]
     pub(in crate::engine) fn open_mut(&mut self, job: Ix<Job>) -> &mut Open {
         &mut self.attempts[self.slab[job].attempt()]
     }

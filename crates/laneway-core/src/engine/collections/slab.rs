@@ -29,6 +29,11 @@ impl<T> Ix<T> {
         self.number.get() as usize - 1
     }
 
+    /// A number for each handle, and zero for none: an `Option` compared or hashed as one integer.
+    pub(in crate::engine) fn number_of(handle: Option<Ix<T>>) -> u32 {
+        handle.map_or(0, |handle| handle.number.get())
+    }
+
     /// The same position in a container that mirrors another.
     fn cast<U>(self) -> Ix<U> {
         Ix { number: self.number, of: PhantomData }

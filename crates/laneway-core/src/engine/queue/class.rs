@@ -1,6 +1,7 @@
 //! Classes: jobs that the same gates hold back, with the tenants, kinds and executors that have these gates.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use crate::capacity::QuietRule;
 use crate::engine::collections::slab::Ix;
@@ -128,7 +129,7 @@ impl Class {
 }
 
 /// The key of a class. A shared class has an executor, every other class a lane and a kind.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ClassKey {
     pub(super) tenant: Ix<Tenant>,
     pub(super) lane: Option<Ix<Lane>>,
@@ -136,6 +137,17 @@ pub(super) struct ClassKey {
     pub(super) executor: Option<Ix<Executor>>,
     pub(super) placement: Option<Ix<PlacementRule>>,
     pub(super) demand: Option<Ix<Demand>>,
+}
+
+impl Hash for ClassKey {
+    /// Three numbers instead of six with a tag each: every submit looks its class up.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let ClassKey { tenant, lane, kind, executor, placement, demand } = *self;
+        let pair = |high: u32, low: u32| (u64::from(high) << 32) | u64::from(low);
+        state.write_u64(pair(Ix::number_of(Some(tenant)), Ix::number_of(lane)));
+        state.write_u64(pair(Ix::number_of(kind), Ix::number_of(executor)));
+        state.write_u64(pair(Ix::number_of(placement), Ix::number_of(demand)));
+    }
 }
 
 /// The capacity request of a job, and whether pull workers get it. There are few different ones.

@@ -1,5 +1,6 @@
 //! Where bins hang: ready, on a class, or on a key.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::engine::collections::slab::Ix;
@@ -7,7 +8,7 @@ use crate::engine::queue::class::Class;
 use crate::engine::queue::keys::KeyEntry;
 
 /// Where a bin hangs: ready (neither), on its class, or on one key of it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct SourceKey {
     pub(super) class: Option<Ix<Class>>,
     pub(super) key: Option<Ix<KeyEntry>>,
@@ -15,6 +16,31 @@ pub(in crate::engine) struct SourceKey {
 
 impl SourceKey {
     pub(super) const READY: SourceKey = SourceKey { class: None, key: None };
+
+    /// Both handles as one integer: sources are compared several times for every job.
+    fn number(self) -> u64 {
+        (u64::from(Ix::number_of(self.class)) << 32) | u64::from(Ix::number_of(self.key))
+    }
+}
+
+impl PartialEq for SourceKey {
+    fn eq(&self, other: &SourceKey) -> bool {
+        self.number() == other.number()
+    }
+}
+
+impl Eq for SourceKey {}
+
+impl PartialOrd for SourceKey {
+    fn partial_cmp(&self, other: &SourceKey) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for SourceKey {
+    fn cmp(&self, other: &SourceKey) -> Ordering {
+        self.number().cmp(&other.number())
+    }
 }
 
 /// Something for each source. The ready one, which nearly all need, stands apart from those that hang on a gate.
