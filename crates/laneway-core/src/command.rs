@@ -343,6 +343,7 @@ pub struct Submission {
 
 impl Submission {
     /// A submission whose rejection is not recorded and whose unknown lane means `main`.
+    #[inline]
     pub fn new(spec: JobSpec, payload: Bytes, origin: Origin) -> Submission {
         Submission { spec, payload, origin, prior: None, record_rejection: false, strict_lane: false }
     }

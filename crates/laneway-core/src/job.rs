@@ -70,6 +70,7 @@ pub struct JobSpec {
 
 impl JobSpec {
     /// A job of the default agent in the lane `main`, with an empty or default value in every other field.
+    #[inline]
     pub fn new(tenant: Name, kind: Name) -> JobSpec {
         // Submits are frequent: they share the two names instead of allocating them.
         static NAMES: LazyLock<(Name, Name)> =
