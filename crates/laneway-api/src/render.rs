@@ -37,8 +37,6 @@ use crate::worker::SCHEDULER;
 pub use leases::{capacity, denial, lease};
 pub use runs::{run, run_row};
 pub use schedules::{idle_session, preview, schedule, schedule_firing, session, session_stopped, template};
-#[cfg(feature = "schemas")]
-pub use stats::BLOCKER_CODES;
 pub use stats::{explanation, explanation_of_ended, lane, stats, waiting_for};
 pub use workers::{placement, worker};
 

@@ -22,8 +22,39 @@ use super::spans::{moment, span, span_or_none};
 use crate::convert::{COUNT_MAX, FACTOR_MAX, PRIORITIES, SPAN_MAX};
 use crate::error::Code;
 use crate::query::LIMIT_MAX;
-use crate::render::BLOCKER_CODES;
 use crate::v1::jobs::WAIT_MAX;
+
+/// Every code of a blocker.
+const BLOCKER_CODES: [&str; 28] = [
+    "draining",
+    "storage_low",
+    "not_before",
+    "backoff",
+    "debounce",
+    "upstream",
+    "uncalled",
+    "session_order",
+    "session_full",
+    "session_throttled",
+    "session_stopping",
+    "lane_paused",
+    "lane_full",
+    "agent_full",
+    "server_full",
+    "tenant_full",
+    "kind_full",
+    "no_executor",
+    "no_worker",
+    "workers_full",
+    "worker_busy",
+    "executor_full",
+    "key_full",
+    "not_quiet",
+    "no_units",
+    "reserved",
+    "unclaimed",
+    "turn",
+];
 
 /// A name in the form of the API.
 const PLAIN: &str = "^[A-Za-z0-9._:-]+$";

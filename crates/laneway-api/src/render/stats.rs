@@ -90,39 +90,6 @@ fn counts(counts: &Counts) -> wire::Counts {
     }
 }
 
-/// Every code of a blocker.
-#[cfg(feature = "schemas")]
-pub const BLOCKER_CODES: [&str; 28] = [
-    "draining",
-    "storage_low",
-    "not_before",
-    "backoff",
-    "debounce",
-    "upstream",
-    "uncalled",
-    "session_order",
-    "session_full",
-    "session_throttled",
-    "session_stopping",
-    "lane_paused",
-    "lane_full",
-    "agent_full",
-    "server_full",
-    "tenant_full",
-    "kind_full",
-    "no_executor",
-    "no_worker",
-    "workers_full",
-    "worker_busy",
-    "executor_full",
-    "key_full",
-    "not_quiet",
-    "no_units",
-    "reserved",
-    "unclaimed",
-    "turn",
-];
-
 /// Why a live job does not run.
 pub fn explanation(id: String, explanation: &Explanation) -> wire::Explanation {
     let blocked_by: Vec<wire::Blocker> = explanation.holds.iter().map(hold).collect();
