@@ -5,6 +5,15 @@
 //! (`convert.rs`) and renders the response (`render.rs`), and `error.rs` defines every status that is not a success.
 //! This crate makes no decisions about jobs and writes nothing by itself: every change is a command to the scheduler.
 
+// Builds without the feature `schemas` describe no handlers.
+#![cfg_attr(
+    not(feature = "schemas"),
+    expect(unused_imports, reason = "only the descriptions of handlers use them")
+)]
+
+#[cfg(not(feature = "schemas"))]
+extern crate laneway_no_schema as utoipa;
+
 mod api;
 mod audit;
 pub mod auth;
@@ -23,6 +32,7 @@ mod drained_body;
 mod error;
 mod gate;
 mod json;
+#[cfg(feature = "schemas")]
 mod openapi;
 mod paced_body;
 mod query;
@@ -44,6 +54,7 @@ pub use auth::{ListenRejected, check_listen, mint};
 pub use callback::JobFormat;
 pub use dialects::{Clash, router_of, router_with};
 pub use error::{ApiError, Code};
+#[cfg(feature = "schemas")]
 pub use openapi::document as openapi;
 pub use router::{Route, router, routes};
 pub use serve::{Peer, serve, serve_app, serve_app_tls, serve_tls};

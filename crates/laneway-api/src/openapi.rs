@@ -1,4 +1,4 @@
-//! The OpenAPI document, generated from the handlers and the wire types.
+//! The OpenAPI document, generated from the handlers and the wire types. Servers serve the file that a test compares it with.
 
 mod constrain;
 mod fields;

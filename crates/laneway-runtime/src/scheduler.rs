@@ -561,10 +561,13 @@ pub(crate) async fn read_store<T: Send + 'static>(
 ) -> Result<T, ReadError> {
     let permit = Arc::clone(permits).acquire_owned().await.map_err(|_| Stopped)?;
     let reader = Arc::clone(reader);
-    let answer = tokio::task::spawn_blocking(move || {
+    let (answer, answered) = oneshot::channel();
+    // Boxed: the machinery of a task is compiled once, and not for every question that is asked.
+    let task: Box<dyn FnOnce() + Send> = Box::new(move || {
         // Held by the thread, not by the caller: a caller that goes away does not free a permit.
         let _permit = permit;
-        look(reader.as_ref())
+        let _ = answer.send(look(reader.as_ref()));
     });
-    answer.await.map_err(|_| ReadError::Panicked)?.map_err(ReadError::Store)
+    tokio::task::spawn_blocking(task);
+    answered.await.map_err(|_| ReadError::Panicked)?.map_err(ReadError::Store)
 }

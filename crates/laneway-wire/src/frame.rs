@@ -11,9 +11,11 @@ mod message;
 mod middleware;
 mod outcome;
 mod package;
+mod published;
 mod resource;
+#[cfg(feature = "schemas")]
 mod schema;
-#[cfg(any(test, feature = "schema-check"))]
+#[cfg(feature = "schemas")]
 mod schema_check;
 mod session;
 mod text;
@@ -39,9 +41,11 @@ pub use outcome::{
     ResultStatus, TaskResult,
 };
 pub use package::{Install, PackageEvent, PackageOutcome, Uninstall};
+pub use published::published_schema;
 pub use resource::{READ_LEN_MAX, ResourceData, ResourceRead};
+#[cfg(feature = "schemas")]
 pub use schema::schemas;
-#[cfg(any(test, feature = "schema-check"))]
+#[cfg(feature = "schemas")]
 pub use schema_check::check_schema;
 pub use session::{
     Ack, Auth, AuthMode, Capabilities, Concurrency, Handshake, Heartbeat, KeptTask, Limit, METRICS_MAX,
@@ -106,7 +110,7 @@ pub enum Role {
 pub struct AckNote {
     /// The frame that this one acknowledges.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::id")]
-    #[schemars(schema_with = "text::id_schema")]
+    #[schemars(schema_with = "schema::id_schema")]
     pub r#for: Option<Text>,
     /// True when the sender requests an acknowledgement of this frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -146,7 +150,7 @@ struct Envelope<'a> {
     sender: Sender,
     /// The correlation: a task's id, or the id of the frame that this one answers.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::id")]
-    #[schemars(schema_with = "text::id_schema")]
+    #[schemars(schema_with = "schema::id_schema")]
     corr: Option<Text>,
     /// The number of the attempt of the task, from 1. It grows within a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -333,10 +333,12 @@ impl Serialize for KeyMap<'_> {
     }
 }
 
+#[cfg(feature = "schemas")]
 impl utoipa::PartialSchema for KeyMap<'_> {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
         <std::collections::BTreeMap<String, String> as utoipa::PartialSchema>::schema()
     }
 }
 
+#[cfg(feature = "schemas")]
 impl ToSchema for KeyMap<'_> {}

@@ -5,6 +5,12 @@
 //! repeated fields. Objects that a server sends may gain fields, and readers skip fields that they do not know. The one
 //! exception is [`resend`], the state machine that both sides of the worker protocol share.
 
+// Builds without the feature `schemas` generate none.
+#[cfg(not(feature = "schemas"))]
+extern crate laneway_no_schema as schemars;
+#[cfg(not(feature = "schemas"))]
+extern crate laneway_no_schema as utoipa;
+
 mod artifact;
 mod attempt;
 mod batch;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::{CatchUpRequest, JobRequest};
+use crate::CatchUpRequest;
 
 /// A schedule: it creates jobs at a time, in an interval, or by a cron expression.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -38,7 +38,7 @@ pub struct Schedule {
     #[schema(example = "2030-01-01T08:00:00Z")]
     pub at: Option<String>,
     /// The job that each slot creates: the same object as in `POST /v1/jobs`.
-    #[schema(value_type = JobRequest<'static>)]
+    #[schema(value_type = crate::JobRequest<'static>)]
     pub job: Box<RawValue>,
     /// The policy for slots that passed while the server was down.
     pub catch_up: CatchUpRequest,

@@ -13,12 +13,14 @@ use laneway_wire::{Health, HealthQueue, Index, Problem, Readiness};
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::gate;
-use crate::openapi;
 use crate::render;
 use crate::reply::{self, Answer};
 
 /// Public statistics are read from the engine at most this often.
 const LOAD_AGE_MAX: Duration = Duration::from_millis(500);
+
+/// The OpenAPI document.
+const OPENAPI: &str = include_str!("../../../../docs/schema/openapi.json");
 
 /// Lists the paths of the server.
 #[utoipa::path(get, path = "/", operation_id = "get_index", tag = "server", responses((status = 200, body = Index)))]
@@ -94,10 +96,10 @@ pub async fn get_metrics(State(api): State<Api>) -> Answer {
     Ok(response)
 }
 
-/// The OpenAPI document, generated from the code.
+/// The OpenAPI document of this API.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "server", responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
 pub async fn get_openapi() -> Answer {
-    reply::ok(openapi::document())
+    Ok(reply::document(OPENAPI))
 }
 
 /// The load of the whole server.

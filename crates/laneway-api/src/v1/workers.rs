@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use laneway_core::worker::{Orders, WorkerView};
 use laneway_core::{EventKind, Name, Rejection, Reply};
 use laneway_runtime::{PackageOrder, ToWorker};
-use laneway_wire::frame::Text;
+use laneway_wire::frame::{Text, published_schema};
 use laneway_wire::{
     DrainRequest, PackageRequest, Problem, RebindRequest, Worker, WorkerCommandSent, WorkerList,
 };
@@ -125,11 +125,10 @@ pub async fn change_worker_packages(
     responses((status = 200, description = "A JSON Schema (2020-12)"), (status = 404, description = "not_found", body = Problem))
 )]
 pub async fn get_schema(Path(name): Path<String>, _: NoParameters) -> Answer {
-    let found = laneway_wire::frame::schemas().into_iter().find(|(file, _)| *file == name);
-    let (_, schema) = found.ok_or_else(|| {
+    let schema = published_schema(&name).ok_or_else(|| {
         ApiError::new(Code::NotFound, "the schema does not exist; schemas are named ws.<type>.schema.json")
     })?;
-    reply::ok(&schema)
+    Ok(reply::document(schema))
 }
 
 async fn find(api: &Api, caller: &Caller, id: &Name) -> Result<WorkerView, ApiError> {

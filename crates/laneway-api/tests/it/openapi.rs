@@ -103,7 +103,9 @@ const NOT_ABOUT_FORM: [&str; 8] = [
 async fn describes_the_api() {
     let world = World::new().await;
     let served = world.ask("GET", "/openapi.json", "").await;
-    expect_file!["openapi.json"].assert_eq(&format!("{served:#}\n"));
+    expect_file!["../../../../docs/schema/openapi.json"]
+        .assert_eq(&format!("{:#}\n", laneway_api::openapi()));
+    assert_eq!(served, *laneway_api::openapi(), "the server serves the file");
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! The types of frames and their payloads.
 
-use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 
 use super::code::ErrorCode;
@@ -174,32 +173,6 @@ impl MessageType {
             MessageType::ResourceRead => Message::ResourceRead(read(payload)?),
             MessageType::ResourceData => Message::ResourceData(read(payload)?),
         })
-    }
-
-    /// The schema of the payload.
-    pub(super) fn schema(self, generator: SchemaGenerator) -> schemars::Schema {
-        fn of<T: JsonSchema>(generator: SchemaGenerator) -> schemars::Schema {
-            generator.into_root_schema_for::<T>()
-        }
-        match self {
-            MessageType::Handshake => of::<Handshake>(generator),
-            MessageType::Register => of::<Register>(generator),
-            MessageType::Ack => of::<Ack>(generator),
-            MessageType::Heartbeat => of::<Heartbeat>(generator),
-            MessageType::Dispatch => of::<Dispatch>(generator),
-            MessageType::Cancel => of::<Cancel>(generator),
-            MessageType::Drain => of::<Drain>(generator),
-            MessageType::Feedback => of::<Feedback>(generator),
-            MessageType::Result => of::<TaskResult>(generator),
-            MessageType::Error => of::<ErrorReport>(generator),
-            MessageType::Install => of::<Install>(generator),
-            MessageType::Uninstall => of::<Uninstall>(generator),
-            MessageType::PackageEvent => of::<PackageEvent>(generator),
-            MessageType::NextRequest => of::<NextRequest>(generator),
-            MessageType::NextResponse => of::<NextResponse>(generator),
-            MessageType::ResourceRead => of::<ResourceRead>(generator),
-            MessageType::ResourceData => of::<ResourceData>(generator),
-        }
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Feedback {
 
 /// A piece of the output of a task: text, or bytes as base64, never both.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[schemars(transform = text_or_data)]
+#[schemars(transform = super::schema::text_or_data)]
 #[serde(deny_unknown_fields)]
 pub struct Chunk {
     /// Its channel.
@@ -99,10 +99,6 @@ impl<'de> Deserialize<'de> for Chunk {
         }
         Ok(Chunk { channel, index, mime_type, text, data_base64, metadata })
     }
-}
-
-fn text_or_data(schema: &mut schemars::Schema) {
-    schema.insert("not".to_owned(), serde_json::json!({"required": ["text", "data_base64"]}));
 }
 
 /// The channel of a chunk.

@@ -15,7 +15,7 @@ pub struct Install {
     pub version: Text,
     /// The URL of the archive: `https`, `http` or `file`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
-    #[schemars(schema_with = "url")]
+    #[schemars(schema_with = "super::schema::url")]
     pub url: Option<String>,
     /// The SHA-256 of the archive in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
@@ -62,8 +62,4 @@ pub enum PackageOutcome {
     Installed,
     /// The operation failed and changed nothing.
     Failed,
-}
-
-fn url(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": "string", "format": "uri"})
 }

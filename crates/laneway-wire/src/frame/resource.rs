@@ -1,6 +1,6 @@
 //! Frames by which the scheduler reads a resource of a worker: the request and the data.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -9,7 +9,7 @@ use super::text::Text;
 /// The largest part of a resource in one frame, in bytes. As base64 it stays far below the longest frame.
 pub const READ_LEN_MAX: u32 = 1 << 20;
 /// The same, as characters of base64.
-const DATA_LEN_MAX: usize = (READ_LEN_MAX as usize).div_ceil(3) * 4;
+pub(super) const DATA_LEN_MAX: usize = (READ_LEN_MAX as usize).div_ceil(3) * 4;
 
 /// Read a part of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@ pub struct ResourceData {
     pub size_bytes: u64,
     /// The bytes, as base64: at most the requested number, and none only past the end.
     #[serde(deserialize_with = "data")]
-    #[schemars(schema_with = "data_schema")]
+    #[schemars(schema_with = "super::schema::data_schema")]
     pub data_base64: String,
 }
 
@@ -57,11 +57,4 @@ fn data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     } else {
         Err(D::Error::custom(format!("has more than {DATA_LEN_MAX} characters")))
     }
-}
-
-fn data_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string", "maxLength": DATA_LEN_MAX,
-        "description": "The bytes, as base64: at most the requested number, and none only past the end."
-    })
 }

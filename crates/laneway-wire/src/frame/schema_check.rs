@@ -1,4 +1,4 @@
-//! Checks frames against the published schemas. For tests of both sides of the worker protocol (feature `schema-check`).
+//! Checks frames against the published schemas. For tests of both sides of the worker protocol (feature `schemas`).
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

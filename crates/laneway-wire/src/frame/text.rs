@@ -1,14 +1,13 @@
 //! The small values that frames consist of: non-empty texts, times, JSON objects, bounded lists and tables.
 //!
-//! A value that exists is valid. Each type has its JSON Schema, so that the published schemas cannot drift from the
-//! code that reads frames.
+//! A value that exists is valid. `schema.rs` has the JSON Schema of each type.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -110,18 +109,6 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-impl JsonSchema for Text {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Text".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "minLength": 1, "maxLength": TEXT_LEN_MAX})
-    }
-}
-
 /// A time with an offset from UTC (RFC 3339). It is written in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub jiff::Timestamp);
@@ -146,18 +133,6 @@ impl<'de> Deserialize<'de> for Timestamp {
             D::Error::custom("is no time with an offset (RFC 3339, such as 2030-01-01T08:00:00Z)")
         })?;
         Ok(Timestamp(parsed))
-    }
-}
-
-impl JsonSchema for Timestamp {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Timestamp".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "format": "date-time"})
     }
 }
 
@@ -226,18 +201,6 @@ impl<'de> Deserialize<'de> for JsonObject {
     }
 }
 
-impl JsonSchema for JsonObject {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "JsonObject".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "object"})
-    }
-}
-
 /// A list of at least `MIN` and at most `MAX` items.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -287,23 +250,6 @@ impl<T, const MIN: usize, const MAX: usize> Deref for List<T, MIN, MAX> {
 impl<'de, T: Deserialize<'de>, const MIN: usize, const MAX: usize> Deserialize<'de> for List<T, MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         List::new(Vec::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
-
-impl<T: JsonSchema, const MIN: usize, const MAX: usize> JsonSchema for List<T, MIN, MAX> {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        format!("List_of_{}", T::schema_name()).into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let items = generator.subschema_for::<T>();
-        let mut schema = json_schema!({"type": "array", "items": items, "maxItems": MAX});
-        if MIN > 0 {
-            schema.insert("minItems".to_owned(), MIN.into());
-        }
-        schema
     }
 }
 
@@ -399,22 +345,6 @@ impl<'de, V: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Table<V, M
     }
 }
 
-impl<V: JsonSchema, const MAX: usize> JsonSchema for Table<V, MAX> {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        format!("Table_of_{}", V::schema_name()).into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let values = generator.subschema_for::<V>();
-        let names = generator.subschema_for::<Text>();
-        json_schema!({
-            "type": "object", "additionalProperties": values, "propertyNames": names, "maxProperties": MAX
-        })
-    }
-}
-
 /// Prose: a non-empty string.
 pub(crate) fn prose<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
@@ -427,11 +357,6 @@ pub(crate) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Te
         Some(text) if !text.is_empty() => Text::new(text).map(Some).map_err(D::Error::custom),
         _ => Ok(None),
     }
-}
-
-/// The schema of [`id`].
-pub(crate) fn id_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": ["string", "null"], "maxLength": TEXT_LEN_MAX})
 }
 
 /// A secret: it can be sent and compared, and is never printed.

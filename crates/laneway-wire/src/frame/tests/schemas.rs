@@ -6,7 +6,7 @@ use expect_test::expect_file;
 use serde_json::{Value, json};
 
 use super::samples::{bad_payloads, broken, frame, payloads};
-use crate::frame::{Frame, MessageType, check_schema, schemas};
+use crate::frame::{Frame, MessageType, check_schema, published_schema, schemas};
 
 fn is_valid(frame: &Value) -> bool {
     check_schema(&frame.to_string()).is_ok()
@@ -17,6 +17,7 @@ fn the_published_schemas_match_the_types() {
     for (name, schema) in schemas() {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         expect_file![format!("../../../../../docs/schema/ws/{name}")].assert_eq(&text);
+        assert_eq!(published_schema(&name), Some(text.as_str()), "{name}");
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/ws");
     assert_eq!(
