@@ -295,7 +295,7 @@ fn names_one_host(request: &hyper::Request<Incoming>) -> bool {
     hosts.next().is_none() && !first.is_some_and(differs)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -318,6 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "only Linux has the option")]
     async fn defect_10_the_kernel_keeps_little_for_a_client_that_does_not_read() {
         let with = taken_for_a_silent_client(prepare).await;
         let without = taken_for_a_silent_client(|_| {}).await;
