@@ -22,13 +22,6 @@ pub struct Received {
     bytes: Bytes,
 }
 
-impl Received {
-    /// The same bytes, for another thread.
-    pub fn share(&self) -> Bytes {
-        self.bytes.clone()
-    }
-}
-
 impl std::ops::Deref for Received {
     type Target = [u8];
 
@@ -39,11 +32,16 @@ impl std::ops::Deref for Received {
 
 /// The whole body, of at most `max` bytes. A body with a larger declared length is not read at all.
 pub async fn read(_: &Api, headers: &HeaderMap, body: Body, max: usize) -> Result<Received, ApiError> {
-    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let declared = declared_len(headers);
     if declared.is_some_and(|declared| declared > max) {
         return Err(too_large(max));
     }
     collect(body, declared, max).await
+}
+
+/// The length of the body, if the client declares it.
+pub fn declared_len(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
 async fn collect(body: Body, declared: Option<usize>, max: usize) -> Result<Received, ApiError> {
@@ -80,7 +78,8 @@ fn reserve_declared(buffer: &mut Vec<u8>, declared: Option<usize>) {
     }
 }
 
-fn broken(error: axum::Error) -> ApiError {
+/// The response for a body that did not arrive as a whole.
+pub fn broken(error: axum::Error) -> ApiError {
     match error.into_inner().downcast_ref::<BodyDelay>() {
         None => ApiError::new(Code::MalformedJson, "the body is incomplete; send it again"),
         Some(BodyDelay::Late) => {

@@ -23,6 +23,79 @@ const FIELD_LEN_MAX: usize = 200;
 /// The deepest nesting of a body. A batch may be two levels deeper, so that its jobs may be as deep as a single job.
 pub const DEPTH_MAX: usize = 64;
 
+/// Where a byte is in a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The bytes before it.
+    pub offset: usize,
+    /// The lines before its own.
+    pub line: usize,
+    /// The bytes before it on its line.
+    pub column: usize,
+}
+
+impl Position {
+    /// The position after a byte.
+    pub fn step(&mut self, byte: u8) {
+        self.offset += 1;
+        self.column += 1;
+        if byte == b'\n' {
+            (self.line, self.column) = (self.line + 1, 0);
+        }
+    }
+}
+
+/// Where a text that is parsed alone is in its body, so that errors name positions of the body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin {
+    /// The levels of nesting around it.
+    pub depth: usize,
+    /// The job of a batch that it is.
+    pub job: Option<usize>,
+    /// The position in the text from which on it is elsewhere in the body.
+    pub from: Position,
+    /// Where that position is in the body.
+    pub to: Position,
+}
+
+impl Origin {
+    fn offset(&self, at: usize) -> usize {
+        if at < self.from.offset { at } else { at - self.from.offset + self.to.offset }
+    }
+
+    /// The error for a text that is not JSON.
+    pub fn malformed(&self, error: &serde_json::Error) -> ApiError {
+        let message = error.to_string();
+        let Some((message, _)) = message.rsplit_once(" at line ") else {
+            return ApiError::new(Code::MalformedJson, message);
+        };
+        let (line, column) = (error.line().saturating_sub(1), error.column());
+        let (from, to) = (self.from, self.to);
+        let (line, column) = if (line, column) < (from.line, from.column) {
+            (line, column)
+        } else if line == from.line {
+            (to.line, column - from.column + to.column)
+        } else {
+            (line - from.line + to.line, column)
+        };
+        malformed_at(message, line, column)
+    }
+
+    /// The path of a field of the text in the body.
+    fn field(&self, field: Option<String>) -> Option<String> {
+        match (self.job, field) {
+            (None, field) => field,
+            (Some(job), None) => Some(format!("jobs[{job}]")),
+            (Some(job), Some(field)) => Some(format!("jobs[{job}].{field}")),
+        }
+    }
+}
+
+/// The error for a body that is not JSON at a position.
+pub fn malformed_at(message: &str, line: usize, column: usize) -> ApiError {
+    ApiError::new(Code::MalformedJson, format!("{message} at line {} column {column}", line + 1))
+}
+
 /// Reads `body` as a `T`.
 pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], depth_max: usize) -> Result<T, ApiError> {
     parse_text(check(body, depth_max)?)
@@ -30,8 +103,13 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], depth_max: usize) -> Result
 
 /// Parses a string that [`check`] has accepted.
 pub fn parse_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
+    parse_part(text, &Origin::default())
+}
+
+/// Parses a part of a body that [`check_part`] has accepted.
+pub fn parse_part<'a, T: Deserialize<'a>>(text: &'a str, origin: &Origin) -> Result<T, ApiError> {
     let read = serde_json::from_str(text).map(|Object(value)| value);
-    read.map_err(|error| explain::<Object<T>>(text, &error))
+    read.map_err(|error| explain::<Object<T>>(text, &error, origin))
 }
 
 /// Rejects a body with a content type other than JSON. No content type is accepted.
@@ -50,19 +128,22 @@ pub fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// The body as a string, if it passes the checks.
 pub fn check(body: &[u8], depth_max: usize) -> Result<&str, ApiError> {
-    let text = std::str::from_utf8(body).map_err(|error| {
-        ApiError::new(
-            Code::MalformedJson,
-            format!("the body is not UTF-8 after byte {}", error.valid_up_to()),
-        )
+    check_part(body, depth_max, &Origin::default())
+}
+
+/// The same for a part of a body.
+pub fn check_part<'a>(part: &'a [u8], depth_max: usize, origin: &Origin) -> Result<&'a str, ApiError> {
+    let text = std::str::from_utf8(part).map_err(|error| {
+        let valid = origin.offset(error.valid_up_to());
+        ApiError::new(Code::MalformedJson, format!("the body is not UTF-8 after byte {valid}"))
     })?;
-    scan(body, depth_max).map(|()| text)
+    scan(part, depth_max, origin).map(|()| text)
 }
 
 /// Scans the body once: its depth, and its escapes. The parser checks whether it is JSON, so the scan only has to be
 /// right for valid JSON.
-fn scan(body: &[u8], depth_max: usize) -> Result<(), ApiError> {
-    let mut depth = 0usize;
+fn scan(body: &[u8], depth_max: usize, origin: &Origin) -> Result<(), ApiError> {
+    let mut depth = origin.depth;
     let mut at = 0;
     while at < body.len() {
         match body[at] {
@@ -76,7 +157,7 @@ fn scan(body: &[u8], depth_max: usize) -> Result<(), ApiError> {
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
-                at = scan_text(body, at + 1)?;
+                at = scan_text(body, at + 1, origin)?;
                 continue;
             }
             _ => {}
@@ -87,20 +168,20 @@ fn scan(body: &[u8], depth_max: usize) -> Result<(), ApiError> {
 }
 
 /// Scans a string that begins at `at`. Returns the position after its closing quote.
-fn scan_text(body: &[u8], mut at: usize) -> Result<usize, ApiError> {
+fn scan_text(body: &[u8], mut at: usize, origin: &Origin) -> Result<usize, ApiError> {
     while at < body.len() {
         match body[at] {
             b'"' => return Ok(at + 1),
             b'\\' if body.get(at + 1) == Some(&b'u') => match hex4(body, at + 2) {
-                Some(0) => return Err(unreadable_text(body, at, "\\u0000")),
+                Some(0) => return Err(unreadable_text(body, at, origin, "\\u0000")),
                 Some(0xD800..=0xDBFF) => {
                     let pair = body.get(at + 6..at + 8) == Some(b"\\u");
                     if !pair || !matches!(hex4(body, at + 8), Some(0xDC00..=0xDFFF)) {
-                        return Err(unreadable_text(body, at, "a lone surrogate"));
+                        return Err(unreadable_text(body, at, origin, "a lone surrogate"));
                     }
                     at += 12;
                 }
-                Some(0xDC00..=0xDFFF) => return Err(unreadable_text(body, at, "a lone surrogate")),
+                Some(0xDC00..=0xDFFF) => return Err(unreadable_text(body, at, origin, "a lone surrogate")),
                 _ => at += 6,
             },
             b'\\' => at += 2,
@@ -115,8 +196,9 @@ fn hex4(body: &[u8], at: usize) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok()
 }
 
-fn unreadable_text(body: &[u8], at: usize, what: &str) -> ApiError {
-    let field = field_at(body, at);
+fn unreadable_text(body: &[u8], at: usize, origin: &Origin, what: &str) -> ApiError {
+    let field = origin.field(field_at(body, at));
+    let at = origin.offset(at);
     let name = field.as_deref().unwrap_or("a string");
     let detail =
         format!("{name} contains {what} at byte {at}; some programs cannot read it back, so remove it");
@@ -183,9 +265,9 @@ fn closing_quote(body: &[u8], mut at: usize) -> Option<usize> {
 
 /// The error for a body that could not be parsed. It parses the body a second time to find the path, which only bad
 /// bodies cost.
-fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error) -> ApiError {
+fn explain<'a, T: Deserialize<'a>>(text: &'a str, error: &serde_json::Error, origin: &Origin) -> ApiError {
     if !matches!(error.classify(), Category::Data) {
-        return ApiError::new(Code::MalformedJson, error.to_string());
+        return origin.malformed(error);
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     let path = match serde_path_to_error::deserialize::<_, T>(&mut reader) {

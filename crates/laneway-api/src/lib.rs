@@ -18,6 +18,7 @@ mod api;
 mod audit;
 pub mod auth;
 pub mod authority;
+mod batch;
 mod body;
 mod body_budget;
 mod callback;

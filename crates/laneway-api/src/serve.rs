@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use laneway_runtime::unauthenticated::ReadBudget;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -38,6 +38,10 @@ use crate::tls::TlsListener;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// The bytes that the kernel takes for a client before it has sent the earlier ones. Without this limit, it takes up to
+/// 4 MiB for a client that does not read.
+#[cfg(target_os = "linux")]
+const UNSENT_MAX: u32 = 128 * 1024;
 /// How long connections may take to finish after a stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -81,13 +85,19 @@ pub async fn serve_app(
     api: Api,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // A response is written at once, so waiting for more data only costs time.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
-    });
-    run(listener, app, api, shutdown).await
+    run(listener.tap_io(|stream| prepare(stream)), app, api, shutdown).await
+}
+
+/// Sets the options of an accepted connection.
+pub fn prepare(stream: &TcpStream) {
+    // A response is written at once, so waiting for more data only costs time.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    #[cfg(target_os = "linux")]
+    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX) {
+        tracing::debug!(%error, "cannot set TCP_NOTSENT_LOWAT");
+    }
 }
 
 /// Serves `app` over HTTPS in the same way. Certificates are read again with the configuration.
@@ -283,4 +293,35 @@ fn names_one_host(request: &hyper::Request<Incoming>) -> bool {
     let differs =
         |host: &HeaderValue| target.is_some_and(|target| host.as_bytes() != target.as_str().as_bytes());
     hosts.next().is_none() && !first.is_some_and(differs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that the kernel takes for a client that reads nothing.
+    async fn taken_for_a_silent_client(prepare: fn(&TcpStream)) -> usize {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        prepare(&stream);
+        let mut taken = 0;
+        // The kernel has taken what it takes when the stream is not writable for a while.
+        while tokio::time::timeout(Duration::from_millis(200), stream.writable()).await.is_ok() {
+            match stream.try_write(&[0; 4_096]) {
+                Ok(len) => taken += len,
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+        drop(client);
+        taken
+    }
+
+    #[tokio::test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "only Linux has the option")]
+    async fn defect_10_the_kernel_keeps_little_for_a_client_that_does_not_read() {
+        let with = taken_for_a_silent_client(prepare).await;
+        let without = taken_for_a_silent_client(|_| {}).await;
+        assert!(with < without / 2, "{with} bytes with the limit, {without} without it");
+    }
 }

@@ -25,7 +25,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::auth::Identity;
-use crate::serve::Peer;
+use crate::serve::{Peer, prepare};
 
 /// A handshake must finish within this time.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -136,7 +136,7 @@ async fn accept(mut listener: TcpListener, keys: TlsKeys, ready: mpsc::Sender<(T
         let (acceptor, ready) = (keys.acceptor(), ready.clone());
         let shows_certificates = keys.asks_for_certificates();
         tokio::spawn(async move {
-            drop(stream.set_nodelay(true));
+            prepare(&stream);
             let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
             let shaken = tokio::select! {
                 biased;

@@ -62,7 +62,7 @@ pub struct Settings {
     pub keys: BTreeMap<Name, u32>,
     /// The same for every other key name.
     pub key_default: u32,
-    /// Percent of every queue that tenants share which is reserved for the known tenants in equal parts.
+    /// Percent of every queue that tenants share which is divided into equal shares for the known tenants.
     pub reserved_percent: u8,
     /// Settings of schedules.
     pub schedules: ScheduleSettings,

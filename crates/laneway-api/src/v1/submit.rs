@@ -5,24 +5,25 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
+use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 use laneway_core::command::Submitted;
 use laneway_core::{Callback, EventKind, JobId, JobSpec, Rejection, RejectionCode, Settings, Submission};
+use laneway_runtime::config::Config;
 use laneway_runtime::store::JobView;
-use laneway_wire::{
-    BATCH_JOBS_MAX, BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem, UpTo, Warning,
-};
-use serde::Deserialize;
+use laneway_wire::{BatchItem, BatchRequest, BatchResponse, Job, JobRequest, Problem, UpTo, Warning};
 use serde_json::value::RawValue;
 
 use crate::api::Api;
 use crate::audit;
 use crate::auth::Caller;
-use crate::body::{self, Received};
+use crate::batch::{self, Splitter, UnreadBatch};
+use crate::body;
 use crate::callback;
 use crate::convert;
 use crate::error::{ApiError, Code};
@@ -32,10 +33,9 @@ use crate::render;
 use crate::reply::{self, Answer};
 use crate::warnings;
 
-/// A larger batch, in bytes, is parsed on a blocking thread.
+/// A larger batch, in bytes, is parsed while it arrives.
 const LARGE_BATCH: usize = 1 << 20;
-/// After this many bytes or jobs, the task yields to other requests.
-const BYTES_AT_ONCE: usize = 64 << 10;
+/// After this many jobs, the task yields to other requests.
 const JOBS_AT_ONCE: usize = 256;
 /// The largest body of a batch in bytes, unless the configuration allows more for any body.
 const BATCH_BODY_MAX: usize = 32 << 20;
@@ -111,10 +111,10 @@ pub async fn submit_batch(Call(api, caller): Call, _: NoParameters, request: Req
     json::check_content_type(&parts.headers)?;
     reject_key(&parts.headers, "is for single jobs; set the idempotency_key of each job of a batch")?;
     let config = api.config.current();
-    let bytes = body::read(&api, &parts.headers, body, BATCH_BODY_MAX.max(config.server.body_max)).await?;
-    let (jobs, atomic) = match bytes.len() {
-        0..=LARGE_BATCH => read_batch(json::check(&bytes, json::DEPTH_MAX + 2)?)?,
-        _ => read_large_batch(&api, &caller, &bytes).await?,
+    let preparer = Preparer { api: api.clone(), caller: caller.clone(), config: Arc::clone(&config) };
+    let (jobs, atomic) = match body::declared_len(&parts.headers) {
+        Some(0..=LARGE_BATCH) => read_batch(&preparer, &parts.headers, body).await?,
+        _ => read_large_batch(preparer, &parts.headers, body).await?,
     };
     if jobs.is_empty() {
         return Err(ApiError::field("jobs", "is empty; send at least one job"));
@@ -124,7 +124,7 @@ pub async fn submit_batch(Call(api, caller): Call, _: NoParameters, request: Req
     let callbacks = check_callbacks(&api, &jobs).await;
     for (index, (job, callback)) in jobs.into_iter().zip(callbacks).enumerate() {
         let prepared = job.and_then(|job| {
-            let mut submission = prepare_item(&api, &caller, &config, &job)?;
+            let (mut submission, _) = *job;
             submission.spec.callback = callback.transpose()?;
             let spec = with_defaults(&submission.spec, config.settings());
             submissions.push(submission);
@@ -206,30 +206,47 @@ fn with_defaults(spec: &JobSpec, settings: &Settings) -> JobSpec {
     spec
 }
 
-/// The same for a job of a batch, whose payload may not be larger than that of a single job.
-fn prepare_item(
-    api: &Api,
-    caller: &Caller,
-    config: &laneway_runtime::config::Config,
-    job: &JobRequest<'_>,
-) -> Result<Submission, ApiError> {
-    if job.payload.is_some_and(|payload| payload.get().len() > config.server.body_max) {
-        return Err(body::too_large(config.server.body_max));
+/// Converts the jobs of a batch to submissions.
+struct Preparer {
+    api: Api,
+    caller: Caller,
+    config: Arc<Config>,
+}
+
+/// A job of a batch and the URL of its callback, which is not checked yet, or its error. In a box, because a list that grows
+/// would otherwise take twice the memory of its jobs.
+type Prepared = Result<Box<(Submission, Option<String>)>, ApiError>;
+
+impl Preparer {
+    /// Converts a job, whose payload may not be larger than that of a single job.
+    fn prepare(&self, job: &JobRequest<'_>) -> Prepared {
+        let Preparer { api, caller, config } = self;
+        if job.payload.is_some_and(|payload| payload.get().len() > config.server.body_max) {
+            return Err(body::too_large(config.server.body_max));
+        }
+        let submission = prepare(api, caller, config.settings(), job)?;
+        Ok(Box::new((submission, job.callback.as_deref().map(str::to_owned))))
     }
-    prepare(api, caller, config.settings(), job)
+
+    /// Parses and converts a job of a large batch.
+    fn add(&self, jobs: &mut Vec<Prepared>, job: &[u8], origin: &json::Origin) -> Result<(), ApiError> {
+        let parsed = batch::parse_job(job, origin)?;
+        jobs.push(parsed.and_then(|job| self.prepare(&job)));
+        Ok(())
+    }
 }
 
 /// Checks the callbacks of a batch, with one result for each job. Each host is checked once.
-async fn check_callbacks(
-    api: &Api,
-    jobs: &[Result<JobRequest<'_>, ApiError>],
-) -> Vec<Option<Result<Callback, ApiError>>> {
+async fn check_callbacks(api: &Api, jobs: &[Prepared]) -> Vec<Option<Result<Callback, ApiError>>> {
     let guard = api.guard.for_batch();
-    let check = async |job: &Result<JobRequest<'_>, ApiError>| match job {
-        Ok(JobRequest { callback: Some(url), .. }) => Some(callback::check(&guard, url).await),
-        _ => None,
+    let check = async |job: &Prepared| match job {
+        Ok(job) => match &job.1 {
+            Some(url) => Some(callback::check(&guard, url).await),
+            None => None,
+        },
+        Err(_) => None,
     };
-    if !jobs.iter().any(|job| job.as_ref().is_ok_and(|job| job.callback.is_some())) {
+    if !jobs.iter().any(|job| job.as_ref().is_ok_and(|job| job.1.is_some())) {
         return jobs.iter().map(|_| None).collect();
     }
     join_all(jobs.iter().map(check)).await
@@ -253,65 +270,63 @@ async fn read_ended(api: &Api, submitted: &Submitted) -> Result<Option<JobView>,
     Ok(api.scheduler.read(move |reader| reader.job(id)).await?)
 }
 
-/// A batch whose jobs are not parsed yet.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UnreadBatch<'a> {
-    #[serde(borrow)]
-    jobs: UpTo<&'a RawValue, BATCH_JOBS_MAX>,
-    #[serde(default)]
-    atomic: bool,
-}
-
-/// The jobs of a batch, or the error of each, and whether it is atomic.
-type ReadBatch<'a> = (Vec<Result<JobRequest<'a>, ApiError>>, bool);
-
 /// Parses a batch at once. If that fails, it parses each job alone, so that each gets its own error.
-fn read_batch(text: &str) -> Result<ReadBatch<'_>, ApiError> {
-    if let Ok(BatchRequest { jobs, atomic }) = serde_json::from_str(text) {
-        return Ok((jobs.into_iter().map(Ok).collect(), atomic));
-    }
-    let UnreadBatch { jobs: UpTo(jobs), atomic } = json::parse_text(text)?;
-    Ok((jobs.into_iter().map(|job| json::parse_text(job.get())).collect(), atomic))
-}
-
-/// Parses a large batch: a blocking thread checks it and finds its jobs, then each is parsed alone, with yields to other
-/// requests in between.
-async fn read_large_batch<'a>(
-    api: &Api,
-    caller: &Caller,
-    body: &'a Received,
-) -> Result<ReadBatch<'a>, ApiError> {
-    let permit = api.parsers.take(caller.bound.as_ref()).await;
-    let bytes = body.share();
-    let found = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        find_jobs(&bytes)
-    });
-    let (ranges, atomic) = found.await.map_err(ApiError::internal)??;
-    let (mut jobs, mut bytes) = (Vec::with_capacity(ranges.len()), 0);
-    for range in ranges {
-        bytes += range.len();
-        let text = body.get(range).and_then(|job| std::str::from_utf8(job).ok());
-        let text = text.ok_or_else(|| ApiError::internal("a job of a batch is not at its position"))?;
-        jobs.push(json::parse_text(text));
-        if bytes > BYTES_AT_ONCE {
-            bytes = 0;
+async fn read_batch(
+    preparer: &Preparer,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Vec<Prepared>, bool), ApiError> {
+    let bytes = body::read(&preparer.api, headers, body, LARGE_BATCH).await?;
+    let text = json::check(&bytes, json::DEPTH_MAX + 2)?;
+    let (jobs, atomic) = match serde_json::from_str(text) {
+        Ok(BatchRequest { jobs, atomic }) => (jobs.into_iter().map(Ok).collect(), atomic),
+        Err(_) => {
+            let UnreadBatch { jobs: UpTo(jobs), atomic } = json::parse_text(text)?;
+            (jobs.into_iter().map(|job| json::parse_text(job.get())).collect::<Vec<_>>(), atomic)
+        }
+    };
+    let mut prepared = Vec::with_capacity(jobs.len());
+    for (index, job) in jobs.into_iter().enumerate() {
+        prepared.push(job.and_then(|job| preparer.prepare(&job)));
+        if index % JOBS_AT_ONCE == JOBS_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
     }
-    Ok((jobs, atomic))
+    Ok((prepared, atomic))
 }
 
-/// The positions of the jobs of a batch in its body, and whether it is atomic.
-fn find_jobs(body: &[u8]) -> Result<(Vec<Range<usize>>, bool), ApiError> {
-    let text = json::check(body, json::DEPTH_MAX + 2)?;
-    let UnreadBatch { jobs: UpTo(jobs), atomic } = json::parse_text(text)?;
-    let range = |job: &&RawValue| {
-        let from = job.get().as_ptr().addr() - text.as_ptr().addr();
-        from..from + job.get().len()
-    };
-    Ok((jobs.iter().map(range).collect(), atomic))
+/// Parses a large batch while it arrives, part by part, on blocking threads. A part is dropped when its jobs are parsed.
+async fn read_large_batch(
+    preparer: Preparer,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Vec<Prepared>, bool), ApiError> {
+    let max = BATCH_BODY_MAX.max(preparer.config.server.body_max);
+    if body::declared_len(headers).is_some_and(|len| len > max) {
+        return Err(body::too_large(max));
+    }
+    let (api, tenant) = (preparer.api.clone(), preparer.caller.bound.clone());
+    let mut state = (Splitter::default(), Vec::new(), preparer);
+    let mut received = 0;
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(body::broken)?;
+        received += part.len();
+        if received > max {
+            return Err(body::too_large(max));
+        }
+        // A permit is for one part: a client that sends slowly does not keep it.
+        let permit = api.parsers.take(tenant.as_ref()).await;
+        let fed = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let (splitter, jobs, preparer) = &mut state;
+            splitter.feed(&part, |job, origin| preparer.add(jobs, job, origin)).map(|()| state)
+        });
+        state = fed.await.map_err(ApiError::internal)??;
+    }
+    let (splitter, mut jobs, preparer) = state;
+    let atomic = splitter.finish(|job, origin| preparer.add(&mut jobs, job, origin))?;
+    Ok((jobs, atomic))
 }
 
 /// The error of an atomic batch that was rejected: that of the job that caused it.

@@ -1,14 +1,13 @@
 //! Reserved intents of an add-on: list them, wait for them, and claim them.
 //!
-//! A claim is a POST. Clients of the original system send a GET with `claim=true`, which any web page could make
-//! a browser send (as an image, say). So the GET claims only where no page of another origin can have sent it;
-//! see [`comes_from_a_page`].
+//! A claim is a POST. Any web page could make a browser send the GET with `claim=true` (as an image, say). So the GET
+//! claims only where no page of another origin can have sent it; see [`is_sent_by_a_program`].
 
 use std::time::Duration;
 
 use axum::extract::{RawQuery, Request};
-use axum::http::header::{ORIGIN, REFERER, USER_AGENT};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use laneway_core::lease::Claim;
 use laneway_core::{Event, EventKind, Holder, Name, Reply};
 use laneway_runtime::caller::Denied;
@@ -29,8 +28,9 @@ const WAIT_MAX_S: f64 = 60.0;
 /// Most jobs that one call claims.
 const TAKEN_MAX: usize = 100;
 
-/// The header that marks a GET with `claim` as sent by a program.
-const CLAIM_HEADER: &str = "x-laneway-claim";
+/// The headers that mark a GET with `claim` as sent by a program. Nodes of the original system send the last two. Proxies
+/// add none of them, so that other headers with `x-` do not count.
+const CLAIM_HEADERS: [&str; 3] = ["x-laneway-claim", "x-synthia-node-id", "x-node-trust-token"];
 /// The error for a GET that a page may have sent.
 const FROM_A_PAGE: &str =
     "a web page may have sent this: claim by POST, or send the header X-Laneway-Claim: 1";
@@ -55,7 +55,7 @@ pub async fn list_dispatchable(
 ) -> Answer {
     let mut form = Form::of_query(query.as_deref());
     let claims = form.flag("claim");
-    if claims && (method != Method::GET || comes_from_a_page(&headers)) {
+    if claims && (method != Method::GET || !is_sent_by_a_program(&headers)) {
         return Err(Problem::new(StatusCode::FORBIDDEN, FROM_A_PAGE));
     }
     find(&synthia, &caller, &read(form, claims)?).await
@@ -74,21 +74,16 @@ pub async fn claim_dispatchable(
     find(&synthia, &caller, &read(form, true)?).await
 }
 
-/// True when a web page of another origin may have sent this request. A page cannot add its own header to such a
-/// request without permission. Browsers name the site of the page in `Sec-Fetch-Site`; those before 2023 do not,
-/// and are recognised by `Referer`, `Origin` or `User-Agent`.
-fn comes_from_a_page(headers: &HeaderMap) -> bool {
-    if headers.contains_key(CLAIM_HEADER) {
-        return false;
-    }
-    match headers.get("sec-fetch-site") {
-        Some(site) => site != "same-origin" && site != "none",
-        None => {
-            let is_browser =
-                headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
-            is_browser || headers.contains_key(ORIGIN) || headers.contains_key(REFERER)
-        }
-    }
+/// True when no web page of another origin can have sent this request. A page cannot add its own header or a bearer token to
+/// such a request without permission. Browsers name the site of the page in `Sec-Fetch-Site`, and pages cannot set it.
+fn is_sent_by_a_program(headers: &HeaderMap) -> bool {
+    let is_bearer = |value: &HeaderValue| {
+        value.as_bytes().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "))
+    };
+    let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
+    CLAIM_HEADERS.iter().any(|name| headers.contains_key(*name))
+        || headers.get(AUTHORIZATION).is_some_and(is_bearer)
+        || headers.get("sec-fetch-site").is_some_and(is_own)
 }
 
 async fn find(synthia: &Synthia, caller: &Caller, asked: &Asked) -> Answer {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use laneway_core::{Callback, Failure, FiringStatus, JobId, Name, Reply, Span, Timing};
+use laneway_core::{Callback, Command, Failure, FiringStatus, JobId, Name, Reply, Span, Timing};
 use laneway_runtime::config::{JobsOf, Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::webhooks::guard::SystemResolver;
@@ -158,6 +158,19 @@ async fn a_reload_is_one_line() {
     let reloads =
         lines().iter().filter(|line| line.to_string().contains("lanes.reloaded.running_max")).count();
     assert_eq!(reloads, 1);
+}
+
+#[tokio::test]
+async fn defect_05_a_jump_of_the_clock_is_logged() {
+    LazyLock::force(&PAPER);
+    let (scheduler, _running, clock) = start(&TestStore::default(), Handlers::new()).await;
+    // No other test jumps so far.
+    clock.set_wall(123_456_000);
+    assert_eq!(scheduler.send(Command::Tick).await.unwrap(), Reply::Done);
+    let warnings: Vec<Value> =
+        lines().into_iter().filter(|line| line["message"].to_string().contains("123456 s ahead")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0]["level"], "WARN");
 }
 
 #[tokio::test]

@@ -171,25 +171,36 @@ impl Checker {
         let of_agent = |at: &Name, other: &JobSpec| {
             *at == lane && other.tenant == spec.tenant && other.agent == spec.agent
         };
-        // Naive: what each known tenant has reserved and does not use, counted anew.
+        // Naive: what each known tenant has reserved and does not use, counted anew. A tenant with nothing in a queue
+        // has a quarter of its share reserved.
         let known = self.known_tenants();
         let cap = |max: u32, here: &dyn Fn(&Name) -> bool| {
             let reserved = u64::from(max) * u64::from(settings.reserved_percent) / 100;
             let each = if known.len() < 2 { 0 } else { reserved as usize / known.len() };
+            let minimum = if each == 0 { 0 } else { (each / 4).max(1) };
             let has = |tenant: &Name| {
                 let stored = self.ledger.waiting().filter(|entry| entry.row.spec.tenant == *tenant);
                 let added = added.iter().filter(|(lane, other)| here(lane) && other.tenant == *tenant);
                 stored.filter(|entry| here(&entry.lane)).count() + added.count()
             };
-            if has(&spec.tenant) < each {
+            let own = has(&spec.tenant);
+            if own < minimum {
                 return max as usize;
             }
             let mut tenants = self.tenants_waiting();
             tenants.extend(added.iter().map(|(_, other)| &other.tenant));
-            let used: usize = tenants.iter().map(|tenant| has(tenant).min(each)).sum();
-            let used_by_others = used - has(&spec.tenant).min(each);
-            let others = each * known.len().saturating_sub(1);
-            (max as usize).saturating_sub(others.saturating_sub(used_by_others))
+            let others = tenants.iter().filter(|tenant| **tenant != &spec.tenant).map(|tenant| has(tenant));
+            let counts: Vec<usize> = others.filter(|count| *count > 0).collect();
+            let unused = |part: usize, tenants: usize| {
+                (part * tenants).saturating_sub(counts.iter().map(|count| count.min(&part)).sum())
+            };
+            let others = known.len().saturating_sub(1);
+            let mut reserved = unused(minimum, others);
+            if own >= each {
+                let present = counts.len().min(others);
+                reserved = reserved.max(unused(each, present) + (others - present) * minimum);
+            }
+            (max as usize).saturating_sub(reserved)
         };
         [
             ("the server", count(&|_, _| true), cap(settings.queued_max, &|_| true)),

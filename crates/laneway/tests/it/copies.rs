@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -226,6 +226,34 @@ fn defect_04_backup_and_restore_as_commands() {
         std::fs::metadata(dir.join(WAL)).map_or(0, |log| log.len()) == 0,
         "the log is empty after a stop"
     );
+}
+
+/// On a terminal, long work on a store shows a progress bar that reaches its end; elsewhere it shows none.
+#[test]
+fn defect_03_defect_04_progress_is_shown_on_a_terminal() {
+    let home = TempDir::new().unwrap();
+    let server = Server::start(&home.path().join("data"), &[]);
+    server.submit(&["echo", "--wait"]);
+    assert_eq!(server.stop(), Some(0));
+    for (command, stage) in [
+        ("store check --data-dir data", "100%"),
+        ("backup b.db --data-dir data", "copying"),
+        ("restore b.db --data-dir back", "copying"),
+    ] {
+        let program = env!("CARGO_BIN_EXE_laneway");
+        let on_terminal = format!("stty cols 80 rows 24; {program} {command}");
+        let shown = Command::new("script")
+            .args(["-qec", &on_terminal, "/dev/null"])
+            .current_dir(home.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let (shown, code) = (text(&shown.stdout), shown.status.code());
+        assert_eq!(code, Some(0), "{command}: {shown}");
+        assert!(shown.contains(stage) && shown.contains('%'), "{command} shows no progress: {shown:?}");
+    }
+    let piped = laneway().args(["store", "check", "--data-dir", "data"]).current_dir(home.path()).output();
+    assert!(!text(&piped.unwrap().stderr).contains('%'));
 }
 
 #[test]

@@ -4,7 +4,12 @@
 //! A block that is marked `console` has commands behind `$ ` and below each what it prints; a block that is marked `sh` has
 //! commands only. Every command must end with 0. What it prints must be what the page shows: ids, times, durations, ports
 //! and runs of spaces may differ, a line `…` stands for any lines, and `…` in a line for any text. A command whose output is
-//! not shown may print anything.
+//! not shown may print anything. Complete commands in running text are run, too, and must end with 0.
+//!
+//! Three commands are not run as a whole, because they build a program or run all tests: `stand_ins.rs` checks them, and the
+//! program of this build stands in for the one that they would build.
+
+mod stand_ins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,24 +24,21 @@ use crate::cli::laneway;
 use crate::repository;
 use crate::shape::{self, Names};
 
-/// Commands that are not run: the page, how the command begins, and why.
-const NOT_RUN: &[(&str, &str, &str)] = &[
-    (
-        "README.md",
-        "cargo run --release",
-        "builds another program; `laneway serve` of this build is run instead",
-    ),
-    ("README.md", "cargo install", "installs a program into the home of who runs the tests"),
-    ("README.md", "scripts/test", "runs the tests that this one is part of"),
-    (
-        "docs/guides/first-steps.md",
-        "laneway demo",
-        "draws until Ctrl-C; tests of the demo run it with an end",
-    ),
+/// Commands that go on until they are stopped: they are given a moment, and must still run then.
+const ENDLESS: &[(&str, &str)] =
+    &[("docs/http-api.md", "curl -sN"), ("docs/guides/first-steps.md", "laneway demo")];
+
+/// The same in running text.
+const ENDLESS_SPANS: &[&str] = &["laneway demo", "laneway events", "laneway bench"];
+
+/// Commands in running text that name a command and leave out what it needs: what it says then.
+const INCOMPLETE: &[(&str, &str)] = &[
+    ("laneway schedules preview", "set one of cron, every and at"),
+    ("laneway worker", "give --kind NAME=COMMAND, --file or --packages"),
 ];
 
-/// Commands that go on until they are stopped: they are given a moment, and must still run then.
-const ENDLESS: &[(&str, &str)] = &[("docs/http-api.md", "curl -sN")];
+/// The file of PinchTab that a page names and leaves to its reader.
+const PINCHTAB_FILE: (&str, &str) = ("config.json", r#"{"scheduler": {"maxQueueSize": 50}}"#);
 
 /// What stands on a page for a field of an earlier answer: the text, and the field of the answer.
 const PLACEHOLDERS: &[(&str, &str)] = &[
@@ -55,6 +57,8 @@ const ADDRESSES: [&str; 4] =
 const PATIENCE: &str = "60";
 /// How long a command without an end is given, in seconds.
 const PAUSE: &str = "2";
+/// How long a drawing is watched, in seconds: until each of its lanes has had jobs.
+const WATCHED: &str = "6";
 /// What `timeout` ends with when the time was over.
 const TIME_IS_OVER: i32 = 124;
 
@@ -76,9 +80,8 @@ fn defect_19_every_command_of_the_pages_does_what_is_printed() {
 }
 
 #[test]
-fn commands_that_are_not_run_are_still_printed() {
-    let listed = NOT_RUN.iter().map(|(page, start, _)| (*page, *start)).chain(ENDLESS.iter().copied());
-    for (page, start) in listed {
+fn commands_that_go_on_are_still_printed() {
+    for (page, start) in ENDLESS {
         let steps = steps_of(page, &repository::read(page));
         let found = steps.iter().any(|step| step.command.starts_with(start));
         assert!(found, "{page} has no command {start:?} any more; take it from the list");
@@ -101,6 +104,46 @@ fn commands_in_running_text_exist() {
     }
     assert!(seen > 60, "only {seen} commands found: the search is broken");
     assert!(wrong.is_empty(), "commands that do not exist: {wrong:#?}");
+}
+
+#[test]
+fn defect_19_every_complete_command_in_running_text_runs() {
+    let mut spans: BTreeSet<String> = BTreeSet::new();
+    for page in page_names() {
+        spans.extend(spans_of_commands(&repository::read(&page)));
+    }
+    let mut stage = Stage::new("running text");
+    let runs = repository::read("docs/runs.md");
+    let (_, daily) = runs.split_once("```json\n").unwrap();
+    let files = [("daily.json", daily.split_once("```").unwrap().0), PINCHTAB_FILE];
+    for (name, text) in files {
+        fs::write(stage.folder.path().join(name), text).unwrap();
+    }
+    let mut complete = 0;
+    // A store is changed only while no server uses it.
+    let (of_store, others): (Vec<_>, Vec<_>) =
+        spans.into_iter().partition(|span| span.starts_with("laneway store accept"));
+    for span in others {
+        complete += usize::from(stage.run_span(&span));
+    }
+    stage.stop();
+    for span in of_store {
+        complete += usize::from(stage.run_span(&span));
+    }
+    assert!(complete > 20, "only {complete} complete commands were run: the search is broken");
+}
+
+/// The commands in running text that are complete: they name no placeholder.
+fn spans_of_commands(text: &str) -> Vec<String> {
+    let is_complete = |span: &String| {
+        let words: Vec<&str> = span.split_whitespace().collect();
+        let is_placeholder = |word: &&str| {
+            word.contains(['<', '…', '['])
+                || word.split('=').any(|part| part.len() > 1 && part.bytes().all(|b| b.is_ascii_uppercase()))
+        };
+        words[0] == "laneway" && words.len() > 1 && !words.iter().any(is_placeholder)
+    };
+    spans(text).into_iter().filter(is_complete).collect()
 }
 
 /// The README and everything below `docs/` that users read.
@@ -211,14 +254,11 @@ fn file_name(before: &str) -> Option<&str> {
 /// Runs all commands of a page.
 fn run_page(page: &str) {
     let steps = steps_of(page, &repository::read(page));
-    let is_listed =
-        |step: &&Step| !NOT_RUN.iter().any(|(of, start, _)| *of == page && step.command.starts_with(start));
-    let steps: Vec<&Step> = steps.iter().filter(is_listed).collect();
     if steps.is_empty() {
         return;
     }
     let mut stage = Stage::new(page);
-    for step in steps {
+    for step in &steps {
         stage.run(step);
     }
 }
@@ -270,6 +310,19 @@ impl Stage {
         if let Some((name, text)) = &step.file {
             fs::write(self.folder.path().join(name), text).unwrap();
         }
+        let at = format!("{}:{}", self.page, step.line);
+        if step.command.starts_with("scripts/") {
+            return stand_ins::script(&step.command).unwrap_or_else(|why| panic!("{at}: {why}"));
+        }
+        if step.command.starts_with("cargo ") {
+            match stand_ins::cargo(&step.command).unwrap_or_else(|why| panic!("{at}: {why}")) {
+                stand_ins::Cargo::Run(arguments) => {
+                    let command = format!("laneway {}", arguments.join(" "));
+                    return self.run(&Step { command, output: step.output.clone(), file: None, ..*step });
+                }
+                stand_ins::Cargo::Install => return,
+            }
+        }
         if let Some(flags) = step.command.strip_prefix("laneway serve") {
             let shown = self.serve(flags.trim_end_matches('&'));
             return self.compare(step, &shown);
@@ -296,20 +349,47 @@ impl Stage {
         }
         let endless =
             ENDLESS.iter().any(|(page, start)| *page == self.page && step.command.starts_with(start));
+        if command == "laneway demo" {
+            return self.watch(step);
+        }
         let (code, output) = self.output_of(&command, if endless { PAUSE } else { PATIENCE });
-        let at = format!("{}:{}", self.page, step.line);
         assert_eq!(code, if endless { TIME_IS_OVER } else { 0 }, "{at}: {command}\n{output}");
         self.learn(&output);
         self.compare(step, &output);
     }
 
-    /// Starts a server with these flags, where the page starts one or needs one. Gives what it shows.
-    fn serve(&mut self, flags: &str) -> String {
+    /// Runs a command of running text. False: it only names a command, and leaves out what it needs.
+    fn run_span(&mut self, span: &str) -> bool {
+        if let Some(flags) = span.strip_prefix("laneway serve") {
+            self.serve(flags);
+            return true;
+        }
+        if self.server.is_none() && !span.starts_with("laneway store") {
+            self.serve("");
+        }
+        let endless = ENDLESS_SPANS.iter().any(|start| span.starts_with(start));
+        let (code, output) = self.output_of(span, if endless { PAUSE } else { PATIENCE });
+        let missing = INCOMPLETE.iter().find(|(command, _)| *command == span).map(|(_, missing)| *missing);
+        let missing = missing.unwrap_or("the following required arguments were not provided");
+        if !endless && code != 0 && output.contains(missing) {
+            return false;
+        }
+        assert_eq!(code, if endless { TIME_IS_OVER } else { 0 }, "`{span}` in running text: {output}");
+        true
+    }
+
+    /// Stops the server, if there is one.
+    fn stop(&mut self) {
         if let Some(mut old) = self.server.take() {
             let stopped = Command::new("kill").arg(old.0.id().to_string()).status().unwrap();
             assert!(stopped.success());
             assert!(old.0.wait().unwrap().success(), "{}: the first server did not stop", self.page);
         }
+    }
+
+    /// Starts a server with these flags, where the page starts one or needs one. Gives what it shows.
+    fn serve(&mut self, flags: &str) -> String {
+        self.stop();
         let log = File::create(self.folder.path().join("server.log")).unwrap();
         let mut child = laneway()
             .arg("serve")
@@ -413,6 +493,19 @@ impl Stage {
         (status.code().unwrap_or(-1), text)
     }
 
+    /// Watches a command that draws on a terminal of 100 columns. Numbers, bars and states differ from those on the page; the
+    /// words of every shown line must be there.
+    fn watch(&self, step: &Step) {
+        let drawn = format!("script -qec 'stty cols 100 rows 40; {}' /dev/null", step.command);
+        let (code, output) = self.output_of(&drawn, WATCHED);
+        assert_eq!(code, TIME_IS_OVER, "{}:{}: it still runs\n{output}", self.page, step.line);
+        let drawn: BTreeSet<Vec<String>> = plain(&output).lines().map(words).collect();
+        for line in step.output.iter().filter(|line| *line != "…" && !line.is_empty()) {
+            let at = format!("{}:{}", self.page, step.line);
+            assert!(drawn.contains(&words(line)), "{at}: {line:?} is not drawn, but {drawn:#?}");
+        }
+    }
+
     /// Keeps the fields of an answer for commands that need them.
     fn learn(&mut self, output: &str) {
         let Some(Value::Object(answer)) =
@@ -452,6 +545,28 @@ impl Stage {
             self.names.learn(&step.output[shown], &actual[printed]);
         }
     }
+}
+
+/// What a terminal shows, without the sequences that steer it.
+fn plain(output: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = output.chars();
+    while let Some(next) = rest.next() {
+        match next {
+            '\x1b' => drop(rest.find(char::is_ascii_alphabetic)),
+            '\r' => {}
+            other => shown.push(other),
+        }
+    }
+    shown
+}
+
+/// The words of a line without numbers, addresses and the states of lanes.
+fn words(line: &str) -> Vec<String> {
+    let is_word = |word: &&str| {
+        word.chars().all(|c| c.is_ascii_alphabetic() || c == '-') && !["open", "paused"].contains(word)
+    };
+    line.split_whitespace().filter(is_word).map(str::to_owned).collect()
 }
 
 /// The texts between single backticks, outside of blocks.

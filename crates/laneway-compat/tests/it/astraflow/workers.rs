@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fake_worker::FakeWorker;
 use super::page::{Page, node, statuses, workflow};
-use crate::world::World;
+use crate::world::{World, answer};
 
 #[tokio::test]
 async fn a_worker_installs_a_package_on_command_and_pages_get_the_event() {
@@ -66,4 +66,21 @@ async fn a_worker_is_rebound_to_a_queue_and_pages_get_the_event() {
     };
     assert_eq!(received["data"]["capacity"]["status"], "rebound", "{received}");
     assert_eq!(fake.finish_next(json!({"out": 1})).await.node(), "a");
+}
+
+/// An open server takes clients that send a token: the worker and the page of the original, and a task of PinchTab.
+#[tokio::test]
+async fn defect_14_an_open_server_takes_clients_of_dialects_with_any_token() {
+    let world = World::in_real_time("").await;
+    let mut page = Page::open_as(&world, Some("dev-token"), "desk", None).await;
+    let package = json!({"name": "test", "version": "1.0", "status": "installed"});
+    let mut fake =
+        FakeWorker::of_tenant(world.address, "w1", "default", Some("dev-token"), &package, 1).await;
+    world.start_run("desk", &workflow(&[node("a")], &[])).await;
+    fake.finish_next(json!({})).await;
+    page.until("succeeded").await;
+    let task = json!({"agentId": "a", "action": "click", "tabId": "t"});
+    let request = world.request("POST", "/tasks").bearer_auth("pinchtab-secret").body(task.to_string());
+    let (status, reply) = answer(request).await;
+    assert_eq!(status, 202, "{reply}");
 }

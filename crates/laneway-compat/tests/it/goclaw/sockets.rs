@@ -74,6 +74,17 @@ async fn a_page_of_another_origin_gets_nothing_from_an_open_server() {
 }
 
 #[tokio::test]
+async fn defect_14_an_open_server_takes_a_socket_with_any_token() {
+    let world = World::new("").await;
+    assert!(world.socket().await.call("connect", json!({"token": "dev-token"})).await.is_ok());
+    let mut request = format!("ws://{}/ws", world.address).into_client_request().unwrap();
+    request.headers_mut().insert("authorization", "Bearer dev-token".parse().unwrap());
+    let (stream, _) = tokio_tungstenite::connect_async(request).await.unwrap();
+    assert!(Socket::of(stream).call("connect", json!({})).await.is_ok());
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn there_is_a_limit_to_sockets() {
     let world = World::new("dialects.goclaw.sockets_max = 2").await;
     let (one, _two) = (world.member(json!({})).await, world.member(json!({})).await);

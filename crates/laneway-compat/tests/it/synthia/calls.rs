@@ -173,12 +173,17 @@ async fn defect_12_pages_claim_nothing() {
     let world = World::new(IDLE).await;
     let id = submit(&world, intent("a", 1)).await;
     let path = format!("{BASE}/queue/dispatchable?claim=true&worker_id=w");
-    let pages: [&[(&str, &str)]; 5] = [
+    let pages: [&[(&str, &str)]; 9] = [
         &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")],
         &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")],
         &[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")],
         &[("referer", "http://evil.example/")],
         &[("user-agent", "Mozilla/5.0 (an old browser)")],
+        // A program that could be an old browser behind a proxy, which adds headers.
+        &[("user-agent", "python-httpx/0.27")],
+        &[("x-forwarded-for", "10.0.0.1"), ("x-request-id", "r1")],
+        &[("authorization", "Basic dXNlcjpwYXNz")],
+        &[("sec-fetch-site", "cross-site"), ("content-type", "text/plain")],
     ];
     for headers in pages {
         let request = headers
@@ -188,16 +193,23 @@ async fn defect_12_pages_claim_nothing() {
     }
     assert_eq!(world.request("HEAD", &path).send().await.unwrap().status(), 403);
     assert_eq!(state(&world, &id).await, "DISPATCHING", "no worker has claimed it");
-    // A program claims it, as with the original system.
-    let program = world.request("GET", &path).header("user-agent", "python-httpx/0.27");
-    let (_, taken) = answer(program).await;
-    assert_eq!(taken["jobs"][0]["job_id"], *id, "{taken}");
+    let (_, listed) = answer(world.request("GET", &format!("{BASE}/queue/dispatchable"))).await;
+    assert_eq!(listed["jobs"][0]["job_id"], *id, "the list of the original needs no header: {listed}");
     // A page of the same origin, or a request with a header that other pages cannot send.
-    for (name, value) in [("sec-fetch-site", "same-origin"), ("x-laneway-claim", "1")] {
-        let id = submit(&world, intent("a", 1)).await;
+    let mut id = id;
+    for (name, value) in [
+        ("sec-fetch-site", "same-origin"),
+        ("sec-fetch-site", "none"),
+        ("x-laneway-claim", "1"),
+        ("x-synthia-node-id", "node-1"),
+        ("x-node-trust-token", "secret"),
+        ("authorization", "Bearer secret"),
+    ] {
         let (_, taken) = answer(world.request("GET", &path).header(name, value)).await;
-        assert_eq!(taken["jobs"][0]["job_id"], *id, "{name}");
+        assert_eq!(taken["jobs"][0]["job_id"], *id, "{name}: {taken}");
+        id = submit(&world, intent("a", 1)).await;
     }
+    assert_eq!(post(&world, &format!("/queue/jobs/{id}/cancel"), json!({})).await.0, 200);
     // By POST, with a body or a query.
     let id = submit(&world, intent("a", 1)).await;
     let (status, taken) = post(&world, "/queue/dispatchable", json!({"worker_id": "w"})).await;

@@ -300,9 +300,9 @@ async fn w14_two_pollers_never_get_the_same_intent() {
         submit(&world, intent("a", 10)).await;
     }
     let claims = (0..10).map(|worker| {
-        let path = format!("/queue/dispatchable?addon_id=a&claim=true&worker_id=w{worker}");
+        let claim = json!({"addon_id": "a", "worker_id": format!("w{worker}")});
         let world = &world;
-        async move { get(world, &path).await.1["jobs"].as_array().unwrap().clone() }
+        async move { post(world, "/queue/dispatchable", claim).await.1["jobs"].as_array().unwrap().clone() }
     });
     let taken = futures_util::future::join_all(claims).await;
     let mut ids: Vec<String> =

@@ -11,7 +11,7 @@ use crate::world::{PATIENCE, World};
 #[tokio::test]
 async fn w14_a_long_poll_ends_when_something_is_there() {
     let world = World::new(IDLE).await;
-    let polled = get(&world, "/queue/dispatchable?addon_id=a&wait=30&claim=1&worker_id=w1");
+    let polled = post(&world, "/queue/dispatchable?addon_id=a&wait=30&worker_id=w1", json!({}));
     let submitted = async {
         // An intent of another add-on does not end the poll.
         submit(&world, intent("b", 5)).await;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::command::{Rejection, RejectionCode};
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::submit::{Belongs, RETRY_SOON};
+use crate::engine::queue::shares::Share;
 use crate::engine::queue::{Lane, Queue};
 use crate::{CapScope, Full, JobSpec, Name, Settings};
 
@@ -28,20 +29,19 @@ impl PlannedJobs {
         *self.lane_tenants.entry((lane, spec.tenant.clone())).or_default() += 1;
     }
 
-    /// How much of their own shares other tenants take with these jobs: of the server's queue, and of the lane's.
-    fn taken_by_others(&self, queue: &Queue, lane: Ix<Lane>, spec: &JobSpec) -> (u32, u32) {
+    /// The shares of the server's queue and of the lane's, as they are when these jobs wait.
+    fn shares(&self, queue: &Queue, lane: Ix<Lane>) -> (Share, Share) {
+        let (mut of_server, mut of_lane) = (queue.share, queue.lanes[lane].share);
         let found = |tenant: &Name| queue.find_tenant(tenant).map(|tenant| &queue.tenants[tenant]);
-        let others = self.tenants.iter().filter(|(tenant, _)| **tenant != spec.tenant);
-        let of_server = others.map(|(tenant, &asked)| {
-            queue.share.taken(found(tenant).map_or(0, |tenant| tenant.waiting), asked)
-        });
-        let here = self.lane_tenants.iter();
-        let others = here.filter(|((at, tenant), _)| *at == lane && *tenant != spec.tenant);
-        let of_lane = others.map(|((_, tenant), &asked)| {
+        for (tenant, added) in &self.tenants {
+            let own = found(tenant).map_or(0, |tenant| tenant.waiting);
+            of_server.moved(own, own + added);
+        }
+        for ((_, tenant), added) in self.lane_tenants.iter().filter(|((at, _), _)| *at == lane) {
             let own = found(tenant).map_or(0, |tenant| tenant.waiting_in(lane));
-            queue.lanes[lane].share.taken(own, asked)
-        });
-        (of_server.sum(), of_lane.sum())
+            of_lane.moved(own, own + added);
+        }
+        (of_server, of_lane)
     }
 }
 
@@ -73,10 +73,10 @@ impl Queue {
             own = self.tenants[tenant].waiting;
             own_here = self.tenants[tenant].waiting_in(at);
         }
-        let (by_others, by_others_here) =
-            planned.map_or((0, 0), |planned| planned.taken_by_others(self, at, spec));
-        let reserved = self.share.reserved_from(own, of_tenant).saturating_sub(by_others);
-        let reserved_here = lane.share.reserved_from(own_here, of_tenant_here).saturating_sub(by_others_here);
+        let (share, share_here) =
+            planned.map_or((self.share, lane.share), |planned| planned.shares(self, at));
+        let reserved = share.reserved_from(own + of_tenant);
+        let reserved_here = share_here.reserved_from(own_here + of_tenant_here);
         let tenant_max = settings.tenant_limits(&spec.tenant).queued_max;
         check_cap(CapScope::Server, self.waiting + total, settings.queued_max, reserved)?;
         check_cap(CapScope::Lane, lane.waiting + in_lane, lane.settings.queued_max, reserved_here)?;

@@ -1,8 +1,10 @@
 //! Shares of tenants in the queues that they have in common.
 //!
-//! A part of every shared queue (`limits.reserved_percent`) is reserved for the known tenants in equal parts; the rest is for
-//! the first that asks. A tenant alone on a server has all of it. A tenant that fills its queues therefore never takes the
-//! share of another one, and a limit is never exceeded. Known tenants have a token or settings of their own.
+//! A part of every shared queue (`limits.reserved_percent`) is divided into equal shares for the known tenants, which have
+//! a token or settings of their own. The rest is for the first that asks. While a tenant has nothing in a queue, others may
+//! borrow its share except for a minimum. Once it has something there, its whole share is reserved: what others borrowed
+//! comes back as it leaves the queue. A tenant that fills its queues therefore never takes the minimum of another one, and
+//! a limit is never exceeded. A tenant alone on a server has all of it.
 
 use std::collections::BTreeSet;
 
@@ -12,47 +14,64 @@ use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Job;
 use crate::engine::queue::{Lane, Queue, Tenant};
 
+/// A tenant that has nothing in a queue keeps this part of its share, and at least one.
+const MINIMUM_PART: u32 = 4;
+
 /// How much of one queue is reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Share {
-    /// What is reserved for each tenant.
+    /// The share of each tenant.
     each: u32,
+    /// The part of it that others may not borrow.
+    minimum: u32,
     /// How many tenants there are.
     tenants: u32,
-    /// How much of what is reserved is in use, all tenants together.
+    /// How many tenants have something in the queue.
+    present: u32,
+    /// How much of the shares is in use, all tenants together.
     used: u32,
+    /// How much of the minimums is in use, all tenants together.
+    minimum_used: u32,
 }
 
 impl Share {
     fn of(limit: u32, tenants: u32, percent: u8) -> Share {
         let reserved = u64::from(limit) * u64::from(percent) / 100;
         let each = if tenants < 2 { 0 } else { reserved / u64::from(tenants) };
-        Share { each: u32::try_from(each).unwrap_or(u32::MAX), tenants, used: 0 }
+        let each = u32::try_from(each).unwrap_or(u32::MAX);
+        Share { each, minimum: (each / MINIMUM_PART).max(each.min(1)), tenants, ..Share::default() }
     }
 
     /// A tenant has so much of the queue now, and had so much before.
     pub(in crate::engine) fn moved(&mut self, before: u32, after: u32) {
         self.used = self.used - before.min(self.each) + after.min(self.each);
-    }
-
-    /// How much of its share a tenant that has `own` takes with `asked` more.
-    pub(in crate::engine) fn taken(&self, own: u32, asked: u32) -> u32 {
-        own.saturating_add(asked).min(self.each) - own.min(self.each)
+        self.minimum_used = self.minimum_used - before.min(self.minimum) + after.min(self.minimum);
+        self.present = self.present - before.min(1) + after.min(1);
     }
 
     /// Is so much of it in use as the tenants have, by these counts?
     fn agrees_with(&self, counts: impl Iterator<Item = u32>) -> bool {
-        counts.map(|count| count.min(self.each)).sum::<u32>() == self.used
+        let mut counted = Share { present: 0, used: 0, minimum_used: 0, ..*self };
+        counts.for_each(|count| counted.moved(0, count));
+        counted == *self
     }
 
-    /// What must stay free for others when a tenant that has `own` asks for one more, beside `asked` that it gets already.
-    pub(in crate::engine) fn reserved_from(&self, own: u32, asked: u32) -> u32 {
-        if own.saturating_add(asked) < self.each {
+    /// What must stay free for others when a tenant that has `own` asks for one more.
+    pub(in crate::engine) fn reserved_from(&self, own: u32) -> u32 {
+        if own < self.minimum {
             return 0;
         }
-        let others = u64::from(self.each) * u64::from(self.tenants.saturating_sub(1));
-        let unused = others.saturating_sub(u64::from(self.used - self.each.min(own)));
-        u32::try_from(unused).unwrap_or(u32::MAX)
+        let others = u64::from(self.tenants.saturating_sub(1));
+        let unused = |each: u32, tenants: u64, used: u32| {
+            (u64::from(each) * tenants).saturating_sub(u64::from(used - own.min(each)))
+        };
+        let mut reserved = unused(self.minimum, others, self.minimum_used);
+        if own >= self.each {
+            let present = u64::from(self.present - own.min(1)).min(others);
+            let absent = (others - present) * u64::from(self.minimum);
+            reserved = reserved.max(unused(self.each, present, self.used) + absent);
+        }
+        u32::try_from(reserved).unwrap_or(u32::MAX)
     }
 }
 
@@ -144,5 +163,72 @@ impl Queue {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue of 80 with three tenants, each with a share of 16 and a minimum of 4.
+    struct Shared {
+        share: Share,
+        counts: [u32; 3],
+    }
+
+    impl Shared {
+        fn new() -> Shared {
+            Shared { share: Share::of(80, 3, 60), counts: [0; 3] }
+        }
+
+        fn change(&mut self, tenant: usize, count: u32) {
+            self.share.moved(self.counts[tenant], count);
+            self.counts[tenant] = count;
+            assert!(self.share.agrees_with(self.counts.into_iter()));
+        }
+
+        /// A tenant takes all that it gets.
+        fn fill(&mut self, tenant: usize) -> u32 {
+            let own = |shared: &Shared| shared.counts[tenant];
+            while self.counts.iter().sum::<u32>() + self.share.reserved_from(own(self)) < 80 {
+                self.change(tenant, own(self) + 1);
+            }
+            own(self)
+        }
+    }
+
+    #[test]
+    fn defect_11_a_free_share_is_borrowed_and_comes_back() {
+        let mut shared = Shared::new();
+        assert_eq!(shared.fill(0), 72, "all but the minimum of the others");
+        assert_eq!((shared.fill(1), shared.fill(2)), (4, 4), "each finds its minimum");
+        shared.change(0, 52);
+        assert_eq!(shared.fill(0), 52, "what leaves the queue is for those that have less than their share");
+        assert_eq!((shared.fill(1), shared.fill(2)), (16, 12));
+        shared.change(0, 30);
+        shared.change(2, 0);
+        assert_eq!((shared.fill(2), shared.fill(1)), (34, 16), "the rest is for the first that asks");
+    }
+
+    #[test]
+    fn defect_11_a_tenant_finds_its_minimum_in_any_order() {
+        for (first, second, third) in [(0, 1, 2), (2, 0, 1), (1, 2, 0)] {
+            let mut shared = Shared::new();
+            shared.change(second, 3);
+            shared.fill(first);
+            shared.fill(second);
+            assert!(shared.fill(third) >= 4, "{:?}", shared.counts);
+            assert!(shared.counts.iter().sum::<u32>() <= 80);
+        }
+    }
+
+    #[test]
+    fn a_share_of_less_than_one_reserves_nothing() {
+        let reserved = |limit, tenants, own| {
+            let mut share = Share::of(limit, tenants, 50);
+            share.moved(0, own);
+            share.reserved_from(own)
+        };
+        assert_eq!((reserved(8, 1, 8), reserved(2, 3, 2), reserved(8, 2, 7)), (0, 0, 1));
     }
 }

@@ -108,7 +108,11 @@ impl Runs {
     ) -> Result<(), Rejection> {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         let own = self.nodes_of.get(tenant).copied().unwrap_or(0);
-        let reserved = self.share.reserved_from(own, nodes.saturating_sub(1));
+        // What stays free for others is asked for the last of them.
+        let before_last = own.saturating_add(nodes.saturating_sub(1));
+        let mut share = self.share;
+        share.moved(own, before_last);
+        let reserved = share.reserved_from(before_last);
         if self.nodes.saturating_add(nodes) <= open_nodes_max.saturating_sub(reserved) {
             return Ok(());
         }

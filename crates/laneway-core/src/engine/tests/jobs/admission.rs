@@ -140,38 +140,66 @@ fn low_storage_and_draining_close_admission() {
 }
 
 #[test]
-fn defect_11_a_tenant_never_takes_the_queue_share_of_another_one() {
+fn defect_11_a_tenant_borrows_free_shares_and_leaves_the_minimum_of_others() {
     check(expect![[r#"
         given tenant t1 queued=99 | tenant t2 queued=99 | lane main running=0 queued=8
         given lane other running=0 queued=8
         submit a1 tenant=t1 | submit a2 tenant=t1 | submit a3 tenant=t1 | submit a4 tenant=t1 | submit a5 tenant=t1 | submit a6 tenant=t1
         submit a7 tenant=t1
-            rejected: queue_full: the queue is full (lane: queued_max): 6 of 8 jobs wait, and the rest is reserved for other tenants; submit again later
-        submit b1 tenant=t2 | submit b2 tenant=t2
-        submit b3 tenant=t2
+        submit a8 tenant=t1
+            rejected: queue_full: the queue is full (lane: queued_max): 7 of 8 jobs wait, and the rest is reserved for other tenants; submit again later
+        submit b1 tenant=t2
+        submit b2 tenant=t2
             rejected: queue_full: the queue is full (lane: queued_max): 8 of 8 jobs wait; submit again later
         submit c1 tenant=t1 lane=other
     "#]]);
 }
 
 #[test]
-fn defect_11_an_atomic_batch_leaves_the_queue_share_of_others() {
+fn defect_11_a_borrowed_share_comes_back_when_its_tenant_needs_it() {
+    check(expect![[r#"
+        given tenant t1 queued=99 | tenant t2 queued=99 | lane main running=0 queued=8
+        batch a1 a2 a3 a4 a5 a6 a7 tenant=t1
+        submit b1 tenant=t2
+        cancel a1
+            was queued
+            a1 canceled #0 (requested)
+        submit a8 tenant=t1
+            rejected: queue_full: the queue is full (lane: queued_max): 7 of 8 jobs wait, and the rest is reserved for other tenants; submit again later
+        submit b2 tenant=t2
+        cancel a2
+            was queued
+            a2 canceled #0 (requested)
+        submit b3 tenant=t2
+        cancel b1 | cancel b2 | cancel b3
+            was queued
+            b1 canceled #0 (requested)
+            was queued
+            b2 canceled #0 (requested)
+            was queued
+            b3 canceled #0 (requested)
+        submit a8 tenant=t1 | submit a9 tenant=t1
+    "#]]);
+}
+
+#[test]
+fn defect_11_an_atomic_batch_leaves_the_minimum_of_others() {
     check(expect![[r#"
         given tenant t1 queued=99 | tenant t2 queued=99 | server queued=8 | lane main running=0
-        batch a1 a2 a3 a4 a5 a6 a7 atomic tenant=t1
+        batch a1 a2 a3 a4 a5 a6 a7 a8 atomic tenant=t1
             a1 rejected: batch_rejected
             a2 rejected: batch_rejected
             a3 rejected: batch_rejected
             a4 rejected: batch_rejected
             a5 rejected: batch_rejected
             a6 rejected: batch_rejected
-            a7 rejected: queue_full
-        batch a1 a2 a3 a4 a5 a6 atomic tenant=t1
-        batch b1 b2 b3 atomic tenant=t2
-            b1 rejected: batch_rejected
-            b2 rejected: batch_rejected
-            b3 rejected: queue_full
+            a7 rejected: batch_rejected
+            a8 rejected: queue_full
+        batch a1 a2 a3 a4 a5 a6 a7 atomic tenant=t1
         batch b1 b2 atomic tenant=t2
+            b1 rejected: batch_rejected
+            b2 rejected: queue_full
+        batch b1 atomic tenant=t2
     "#]]);
 }
 

@@ -593,9 +593,11 @@ fn defect_11_runs_of_one_tenant_leave_nodes_for_others() {
         given tenant t1 queued=99 | tenant t2 queued=99 | lane main running=0 | server open_nodes=8
         submitrun r a b c d e f tenant=t1
             r submitted
-        submitrun s a tenant=t1
+        submitrun s a b tenant=t1
             rejected: queue_full: nodes: 6 of 8 nodes of open runs are taken (runs.open_nodes_max), and some are reserved for other tenants; submit again when runs have ended
-        submitrun q a b tenant=t2
+        submitrun s a tenant=t1
+            s submitted
+        submitrun q a tenant=t2
             q submitted
         submitrun p a tenant=t2
             rejected: queue_full: nodes: 8 of 8 nodes of open runs are taken (runs.open_nodes_max); submit again when runs have ended
