@@ -238,7 +238,7 @@ fn defect_03_defect_04_progress_is_shown_on_a_terminal() {
     for (command, stage) in [
         ("store check --data-dir data", "100%"),
         ("backup b.db --data-dir data", "copying"),
-        ("restore b.db --data-dir back", "copying"),
+        ("restore b.db --data-dir back", "pages"),
     ] {
         let program = env!("CARGO_BIN_EXE_laneway");
         let on_terminal = format!("stty cols 80 rows 24; {program} {command}");
