@@ -19,10 +19,12 @@ const TENANTS_MAX: usize = 1_024;
 
 /// The kinds that each tenant can use, as they were a moment ago.
 #[derive(Default)]
-pub struct ServedKinds(Mutex<HashMap<Name, (Instant, Arc<BTreeSet<Name>>)>>);
+pub struct ServedKinds(Mutex<HashMap<Name, (Instant, Kinds)>>);
+
+type Kinds = Arc<BTreeSet<Name>>;
 
 impl ServedKinds {
-    async fn of(&self, api: &Api, tenant: &Name) -> Arc<BTreeSet<Name>> {
+    async fn of(&self, api: &Api, tenant: &Name) -> Kinds {
         let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((read_at, kinds)) = kept().get(tenant)
             && read_at.elapsed() < SERVED_AGE_MAX

@@ -23,7 +23,7 @@ pub(super) fn file_name(name: &str) -> String {
     format!("ws.{name}.schema.json")
 }
 
-fn generator() -> schemars::SchemaGenerator {
+fn generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12()
         .with(|settings| {
             // No schema has definitions to look up.
@@ -33,7 +33,7 @@ fn generator() -> schemars::SchemaGenerator {
 }
 
 /// Sets the title of a schema. The names of Rust types mean nothing to readers of schemas.
-fn finish(name: &str, mut schema: schemars::Schema) -> (String, Value) {
+fn finish(name: &str, mut schema: Schema) -> (String, Value) {
     let file = file_name(name);
     schema.insert("$id".to_owned(), file.as_str().into());
     schema.insert("title".to_owned(), name.into());
