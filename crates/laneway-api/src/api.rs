@@ -1,9 +1,10 @@
 //! The state that every handler shares: the scheduler, the configuration, and the limits of the API.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Instant;
 
+use laneway_browser::Browsers;
 use laneway_core::Name;
 use laneway_runtime::audit_rate::AuditRate;
 use laneway_runtime::live_config::LiveConfig;
@@ -75,6 +76,8 @@ pub struct Inner {
     pub(crate) served_kinds: ServedKinds,
     /// Locked while a patch is merged into a schedule.
     pub(crate) schedule_patches: Mutex<()>,
+    /// The browsers of this machine, if the server has any.
+    pub(crate) browsers: OnceLock<Browsers>,
     /// Canceled when the server stops listening. Event streams end then.
     pub(crate) closing: CancellationToken,
     /// Differs between starts of the server, so that request ids are unique.
@@ -117,6 +120,7 @@ impl Api {
             schedule_patches: Mutex::new(()),
             streams,
             waits,
+            browsers: OnceLock::new(),
             connections: Connections::new(current.server.connections_max),
             closing: CancellationToken::new(),
             boot: u32::from_be_bytes(random()?),
@@ -124,6 +128,13 @@ impl Api {
             sockets: AtomicU64::new(0),
         };
         Ok(Api { inner: Arc::new(inner) })
+    }
+
+    /// Serves these browsers under `/v1/profiles` and `/v1/browsers`. Without them these paths are rejected. A second call has
+    /// no effect.
+    pub fn serve_browsers(&self, browsers: Browsers) {
+        // Browsers that were set before stay.
+        let _ = self.inner.browsers.set(browsers);
     }
 
     /// The scheduler.

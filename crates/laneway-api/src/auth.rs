@@ -100,6 +100,22 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
 
 /// The principal of a token, if the token is valid now.
 pub fn verify(tokens: &TokenTable, presented: &str, now: Wall) -> Option<Principal> {
+    record_of(tokens, presented).filter(|record| is_active(record, now)).map(|record| Principal {
+        actor: record.id.clone(),
+        role: record.role,
+        bound: record.tenant.clone(),
+        expires_at: record.expires_at,
+        by_token: true,
+    })
+}
+
+/// True for a token that was valid once: it has expired or was revoked. Only its owner can learn that.
+pub fn has_ended(tokens: &TokenTable, presented: &str, now: Wall) -> bool {
+    record_of(tokens, presented).is_some_and(|record| !is_active(record, now))
+}
+
+/// The record of a token, valid or not.
+fn record_of<'t>(tokens: &'t TokenTable, presented: &str) -> Option<&'t TokenRecord> {
     let (id, secret) =
         presented.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).unwrap_or(("", presented));
     let digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
@@ -111,13 +127,7 @@ pub fn verify(tokens: &TokenTable, presented: &str, now: Wall) -> Option<Princip
     // The digest of an unknown id is compared as well, so that the response time does not reveal which ids exist.
     let kept = record.map_or([0; 32], |record| record.digest);
     let matches = bool::from(digest.ct_eq(&kept));
-    record.filter(|record| matches && is_active(record, now)).map(|record| Principal {
-        actor: record.id.clone(),
-        role: record.role,
-        bound: record.tenant.clone(),
-        expires_at: record.expires_at,
-        by_token: true,
-    })
+    record.filter(|_| matches)
 }
 
 /// True while a token is valid.

@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// The table.
-pub static TABLE: [Authority; 85] = [
+pub static TABLE: [Authority; 96] = [
     reads("get_index", Who::Anyone, Reach::Tenant),
     reads("get_livez", Who::Anyone, Reach::Tenant),
     reads("get_readyz", Who::Anyone, Reach::Tenant),
@@ -98,6 +98,17 @@ pub static TABLE: [Authority; 85] = [
     reads("get_instance", OPERATORS, Reach::Server),
     changes("put_instance", ADMINS, Reach::Server),
     changes("delete_instance", ADMINS, Reach::Server),
+    reads("list_profiles", READERS, Reach::Tenant),
+    changes("create_profile", SUBMITTERS, Reach::Tenant),
+    reads("get_profile", READERS, Reach::Tenant),
+    changes("update_profile", SUBMITTERS, Reach::Tenant),
+    changes("delete_profile", SUBMITTERS, Reach::Tenant),
+    changes("trash_profile", SUBMITTERS, Reach::Tenant),
+    changes("restore_profile", SUBMITTERS, Reach::Tenant),
+    reads("list_browsers", READERS, Reach::Tenant),
+    reads("list_browser_tabs", READERS, Reach::Tenant),
+    changes("start_browser", SUBMITTERS, Reach::Tenant),
+    changes("stop_browser", SUBMITTERS, Reach::Tenant),
     reads("list_leases", READERS, Reach::Tenant),
     // Reports of workers are frequent and are in the event log, so they leave no audit entries.
     reads("request_lease", WORKERS, Reach::Tenant),
@@ -158,7 +169,7 @@ impl Authority {
     /// The permission that a route of a dialect requires.
     pub fn of_dialect(operation: &'static str, right: Right) -> Authority {
         match right {
-            Right::Converse => reads(operation, Who::Anyone, Reach::Tenant),
+            Right::Anyone | Right::Converse => reads(operation, Who::Anyone, Reach::Tenant),
             Right::Look => reads(operation, READERS, Reach::Tenant),
             Right::Submit => changes(operation, SUBMITTERS, Reach::Tenant),
             Right::Operate => changes(operation, OPERATORS, Reach::Tenant),

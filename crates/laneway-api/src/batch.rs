@@ -3,7 +3,7 @@
 //! The splitter keeps the job that has arrived in part and the *frame*: the body with an empty list of jobs. It finds
 //! where jobs end, and leaves it to the parser to decide whether they are JSON. `v1/submit.rs` feeds it.
 
-use laneway_wire::{BATCH_JOBS_MAX, UpTo};
+use laneway_wire::{BATCH_JOBS_MAX, JobRequest, UpTo};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -221,12 +221,9 @@ impl Splitter {
 
 /// Parses a job of a batch. The outer error is one of the whole body, which is not JSON or has a string that cannot be
 /// read back. The inner one is the job's own.
-pub fn parse_job<'a, T: Deserialize<'a>>(
-    job: &'a [u8],
-    origin: &Origin,
-) -> Result<Result<T, ApiError>, ApiError> {
+pub fn parse_job<'a>(job: &'a [u8], origin: &Origin) -> Result<Result<JobRequest<'a>, ApiError>, ApiError> {
     let text = json::check_part(job, DEPTH_MAX, origin)?;
-    let parsed = json::parse_text(text);
+    let parsed = json::parse_job_text(text);
     if parsed.is_err() {
         serde_json::from_str::<&RawValue>(text).map_err(|error| origin.malformed(&error))?;
     }
@@ -279,7 +276,7 @@ mod tests {
         let mut splitter = Splitter::default();
         let mut jobs = Vec::new();
         let mut found = |job: &[u8], origin: &Origin| {
-            let parsed = parse_job::<JobRequest<'_>>(job, origin)?;
+            let parsed = parse_job(job, origin)?;
             jobs.push(parsed.map_or_else(|error| format!("{:?}", error.code), |job| job.kind.into_owned()));
             Ok(())
         };

@@ -20,6 +20,7 @@ impl CallbackFormat for JobFormat {
             _ => "job.failed",
         };
         Rendered {
+            signed: None,
             content_type: "application/json",
             headers: vec![
                 ("laneway-event", event.to_owned()),

@@ -21,6 +21,7 @@ use thiserror::Error;
 
 use crate::api::Api;
 use crate::audit;
+use crate::auth;
 use crate::authority::Authority;
 use crate::cors;
 use crate::error::{ApiError, Code};
@@ -53,7 +54,8 @@ pub fn router_with(api: Api, dialects: Vec<Dialect>) -> Result<Router, Clash> {
     let mut taken: Vec<(String, &'static str)> =
         routes().iter().map(|route| (route.path.to_owned(), "the native API")).collect();
     let mut whole = router(api.clone());
-    for dialect in dialects {
+    for mut dialect in dialects {
+        leave_out_native_paths(&mut dialect);
         let paths: Vec<String> = dialect.routes.iter().map(|route| full_path(&dialect, route)).collect();
         for path in &paths {
             if let Some((_, other)) = taken.iter().find(|(other, _)| overlap(other, path)) {
@@ -66,10 +68,25 @@ pub fn router_with(api: Api, dialects: Vec<Dialect>) -> Result<Router, Clash> {
     Ok(whole)
 }
 
+/// Leaves out the routes that give way to a native route of the same path.
+fn leave_out_native_paths(dialect: &mut Dialect) {
+    let (native, prefix) = (routes(), &dialect.prefix);
+    let is_native = |route: &Route| {
+        let path = format!("{prefix}{}", route.path);
+        native.iter().any(|native| native.path == path)
+    };
+    dialect.routes.retain(|route| !(route.gives_way && is_native(route)));
+}
+
 /// One dialect for an address of its own, with the native operations that its clients expect there.
 pub fn router_of(api: &Api, dialect: Dialect) -> Router {
-    let (denied, native) = (dialect.denied, only(api, dialect.native));
-    mounted(api, dialect).merge(native).fallback(move || async move { denied(&Denied::UnknownPath) })
+    let (front, native) = (Front { api: api.clone(), denied: dialect.denied }, only(api, dialect.native));
+    mounted(api, dialect).merge(native).fallback(move |headers: HeaderMap| async move {
+        let id = request_id(&front.api, &headers);
+        let mut response = (front.denied)(&Denied::UnknownPath, &id);
+        stamp(&mut response, &id);
+        response
+    })
 }
 
 fn mounted(api: &Api, dialect: Dialect) -> Router {
@@ -110,7 +127,7 @@ fn overlap(one: &str, other: &str) -> bool {
 #[derive(Clone)]
 struct Front {
     api: Api,
-    denied: fn(&Denied) -> Response,
+    denied: fn(&Denied, &Name) -> Response,
 }
 
 /// The state of the gate of one route.
@@ -134,12 +151,12 @@ async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> 
     };
     let token = admitted.as_ref().and_then(|admitted| admitted.as_ref().ok()?.token());
     let mut response = match (gate.over_rate(&request, token), admitted) {
-        (Some(over), _) => denied(&over),
+        (Some(over), _) => denied(&over, &id),
         (None, None) => gate.begin(request, next, &id).await,
         (None, Some(Err((who, error)))) => {
-            let why = why_not(&error, request.headers());
+            let why = why_not(api, &error, request.headers());
             audit::note_failure(api, gate.authority, who, &error).await;
-            denied(&why)
+            denied(&why, &id)
         }
         (None, Some(Ok(caller))) => {
             let mut request = paced_body::paced(request, &api.bodies, &caller);
@@ -147,7 +164,7 @@ async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> 
             let (request, spending) = gate::count_body(api, &caller, request);
             let ran = AssertUnwindSafe(next.run(request)).catch_unwind().await;
             let over = spending.and_then(|spending| spending.error()).and_then(|over| over.retry_after);
-            let over = over.map(|retry_after| denied(&Denied::TooManyAttempts { retry_after }));
+            let over = over.map(|retry_after| denied(&Denied::TooManyAttempts { retry_after }, &id));
             match ran.map(|response| over.unwrap_or(response)) {
                 Ok(response) => {
                     note_rejection(api, gate.authority, caller.into(), response.status()).await;
@@ -155,7 +172,7 @@ async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> 
                 }
                 Err(_) => {
                     tracing::error!(operation = gate.authority.operation, "a handler panicked");
-                    denied(&Denied::Internal)
+                    denied(&Denied::Internal, &id)
                 }
             }
         }
@@ -177,7 +194,7 @@ impl DialectGate {
                 request.extensions_mut().insert(authenticator);
                 next.run(request).await
             }
-            Err(error) => denied(&why_not(&error, request.headers())),
+            Err(error) => denied(&why_not(api, &error, request.headers()), id),
         }
     }
 
@@ -214,8 +231,13 @@ fn stamp(response: &mut Response, id: &Name) {
     response.headers_mut().insert(REQUEST_ID, value);
 }
 
-fn why_not(error: &ApiError, headers: &HeaderMap) -> Denied {
-    gate::denied_by(error, headers.contains_key(AUTHORIZATION))
+fn why_not(api: &Api, error: &ApiError, headers: &HeaderMap) -> Denied {
+    let denied = gate::denied_by(error, headers.contains_key(AUTHORIZATION));
+    let ended = |token: &str| auth::has_ended(&api.scheduler.tokens(), token, api.scheduler.wall());
+    match (denied, auth::bearer(headers)) {
+        (Denied::BadToken, Ok(Some(token))) if ended(token) => Denied::EndedToken,
+        (denied, _) => denied,
+    }
 }
 
 /// A rejected request that would have changed something gets an entry in the audit list, as native ones do.
@@ -241,10 +263,11 @@ async fn unknown_method(State(front): State<Front>, method: Method, headers: Hea
     if let Some(response) = gate::answer_preflight(api, &method, &headers) {
         return response;
     }
-    let mut response = denied(&Denied::UnknownMethod);
+    let id = request_id(api, &headers);
+    let mut response = denied(&Denied::UnknownMethod, &id);
     // The router adds the methods of the path.
     response.headers_mut().remove(ALLOW);
-    stamp(&mut response, &request_id(api, &headers));
+    stamp(&mut response, &id);
     cors::allow(&mut response, cors::allowed_origin(api, &headers));
     response
 }

@@ -1,4 +1,4 @@
-//! Streams an artifact from a worker to a client.
+//! Streams an artifact from a worker, or from a file of this server, to a client.
 //!
 //! A download requests one part after another. It requests the next part when the client has taken the one before, so
 //! it keeps only a few parts in memory. A download that fails ends with an error, never as if it were complete. The
@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use futures_util::stream;
-use laneway_core::{ConnectionId, Name};
+use laneway_core::share::Pool;
+use laneway_core::{ConnectionId, JobId, Name};
 use laneway_runtime::{Part, PartTrouble};
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::api::Api;
 use crate::auth::Caller;
@@ -26,74 +28,119 @@ pub const PART_LEN: u32 = 256 << 10;
 const TAKE_LIMIT: Duration = Duration::from_secs(60);
 /// The limit of downloads at once.
 pub const DOWNLOADS_MAX: u32 = 64;
-/// The limit of downloads at once for one tenant.
-pub const DOWNLOADS_PER_TENANT_MAX: u32 = 32;
 /// The limit of downloads at once from one worker.
 pub const DOWNLOADS_PER_WORKER_MAX: u32 = 8;
+/// How long a tenant that was denied goes before tenants with more downloads: it asks again after a second.
+const CONTENDED_FOR: Duration = Duration::from_secs(2);
 
-/// The download limits. Clones share them.
+/// The download limits. Tenants share the downloads as [`laneway_core::share`] describes. Clones share the limits.
 #[derive(Clone, Default)]
 pub struct Downloads {
-    open: Arc<Mutex<BTreeMap<Share, u32>>>,
+    open: Arc<Mutex<Open>>,
 }
 
-/// A limit that a download counts against.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Share {
-    All,
-    Tenant(Name),
-    Worker(ConnectionId),
-}
-
-impl Share {
-    fn max(&self) -> u32 {
-        match self {
-            Share::All => DOWNLOADS_MAX,
-            Share::Tenant(_) => DOWNLOADS_PER_TENANT_MAX,
-            Share::Worker(_) => DOWNLOADS_PER_WORKER_MAX,
-        }
-    }
+#[derive(Default)]
+struct Open {
+    count: u32,
+    tenants: BTreeMap<Name, u32>,
+    workers: BTreeMap<ConnectionId, u32>,
+    /// The tenant that was last denied for lack of free downloads, and when.
+    denied: Option<(Name, Instant)>,
 }
 
 /// A download in progress.
 pub struct DownloadSlot {
-    shares: [Share; 3],
+    tenant: Name,
+    worker: Option<ConnectionId>,
     downloads: Downloads,
 }
 
 impl Downloads {
-    /// Takes a slot for a download from a worker. `None` when a limit is reached.
-    pub fn admit(&self, tenant: &Name, worker: ConnectionId) -> Option<DownloadSlot> {
-        let shares = [Share::All, Share::Tenant(tenant.clone()), Share::Worker(worker)];
+    /// Takes a slot for a download. `None` when a limit is reached.
+    pub fn admit(&self, tenant: &Name, holder: &Holder) -> Option<DownloadSlot> {
+        let worker = match holder {
+            Holder::Worker(worker) => Some(*worker),
+            _ => None,
+        };
         let mut open = self.open();
-        let has_capacity = |share: &Share| open.get(share).is_none_or(|count| *count < share.max());
-        if !shares.iter().all(has_capacity) {
+        let of_worker = worker.and_then(|worker| open.workers.get(&worker)).copied().unwrap_or(0);
+        if of_worker >= DOWNLOADS_PER_WORKER_MAX {
             return None;
         }
-        for share in &shares {
-            *open.entry(share.clone()).or_insert(0) += 1;
+        let (own, contended) = (open.of(tenant), open.is_contended(tenant));
+        if Pool::new(DOWNLOADS_MAX, open.count).left_to(own, contended) == 0 {
+            // A tenant that was denied earlier keeps its precedence over one that has more.
+            if !contended {
+                open.denied = Some((tenant.clone(), Instant::now()));
+            }
+            return None;
+        }
+        open.count += 1;
+        *open.tenants.entry(tenant.clone()).or_default() += 1;
+        if let Some(worker) = worker {
+            *open.workers.entry(worker).or_default() += 1;
         }
         drop(open);
-        Some(DownloadSlot { shares, downloads: self.clone() })
+        Some(DownloadSlot { tenant: tenant.clone(), worker, downloads: self.clone() })
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<Share, u32>> {
+    #[cfg(test)]
+    fn is_unused(&self) -> bool {
+        let open = self.open();
+        open.count == 0 && open.tenants.is_empty() && open.workers.is_empty()
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn of(&self, tenant: &Name) -> u32 {
+        self.tenants.get(tenant).copied().unwrap_or(0)
+    }
+
+    /// Was a tenant that has fewer downloads than this one denied just now?
+    fn is_contended(&self, tenant: &Name) -> bool {
+        self.denied.as_ref().is_some_and(|(denied, at)| {
+            at.elapsed() < CONTENDED_FOR && denied != tenant && self.of(denied) < self.of(tenant)
+        })
     }
 }
 
 impl Drop for DownloadSlot {
     fn drop(&mut self) {
         let mut open = self.downloads.open();
-        for share in &self.shares {
-            if let Some(count) = open.get_mut(share) {
-                *count -= 1;
-                if *count == 0 {
-                    open.remove(share);
-                }
-            }
+        open.count -= 1;
+        release(&mut open.tenants, &self.tenant);
+        if let Some(worker) = &self.worker {
+            release(&mut open.workers, worker);
         }
     }
+}
+
+/// Counts one less, and forgets a count of nothing.
+fn release<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// Who has an artifact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The worker behind this connection.
+    Worker(ConnectionId),
+    /// This server, in a file.
+    Server {
+        /// The tenant of the job.
+        tenant: Name,
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// The source of a download, and its caller.
@@ -102,9 +149,9 @@ pub struct Source {
     pub api: Api,
     /// The caller. The download ends when its permission ends.
     pub caller: Caller,
-    /// The connection of the worker that has it.
-    pub connection: ConnectionId,
-    /// The name of the resource on the worker.
+    /// Who has it.
+    pub holder: Holder,
+    /// The name of the resource there.
     pub resource: String,
 }
 
@@ -169,7 +216,13 @@ impl Source {
     async fn part(&self, offset: u64, len: u64) -> Result<Part, PartTrouble> {
         // A request for zero bytes is not valid, and far past the end there is nothing to request.
         let limit = u32::try_from(len).unwrap_or(PART_LEN).clamp(1, PART_LEN);
-        self.api.scheduler.read_part(self.connection, &self.resource, offset, limit).await
+        let (scheduler, resource) = (&self.api.scheduler, &self.resource);
+        match &self.holder {
+            Holder::Worker(connection) => scheduler.read_part(*connection, resource, offset, limit).await,
+            Holder::Server { tenant, job } => {
+                scheduler.read_local_part(tenant, *job, resource, offset, limit).await
+            }
+        }
     }
 
     fn is_still_allowed(&self) -> bool {
@@ -272,9 +325,9 @@ mod tests {
             expires_at: None,
             by_token: false,
         });
-        let (connection, downloads) = (worker.connection(), api.downloads.clone());
-        let slot = downloads.admit(&caller.tenant, connection).unwrap();
-        let source = Source { api, caller, connection, resource: "res-1".to_owned() };
+        let (holder, downloads) = (Holder::Worker(worker.connection()), api.downloads.clone());
+        let slot = downloads.admit(&caller.tenant, &holder).unwrap();
+        let source = Source { api, caller, holder, resource: "res-1".to_owned() };
         let begun = tokio::spawn(source.begin(Wanted::All));
         let (part, size) = (u64::from(PART_LEN), 1 << 30);
         assert_eq!(give(&mut worker, size).await, Some(0));
@@ -289,28 +342,31 @@ mod tests {
         // A client that disconnects ends its download and frees its slot.
         drop(body);
         assert_eq!(give(&mut worker, size).await, None);
-        assert!(downloads.open().is_empty());
+        assert!(downloads.is_unused());
     }
 
-    #[test]
-    fn downloads_are_limited_by_worker_by_tenant_and_in_total() {
+    #[tokio::test(start_paused = true)]
+    async fn defect_11_downloads_of_one_tenant_leave_some_for_others() {
         let downloads = Downloads::default();
-        let admit =
-            |tenant: &'static str, worker| downloads.admit(&Name::fixed(tenant), ConnectionId(worker));
+        let admit = |tenant: &'static str, worker| {
+            downloads.admit(&Name::fixed(tenant), &Holder::Worker(ConnectionId(worker)))
+        };
         let fill = |tenant: &'static str, workers: std::ops::Range<u64>| -> Vec<DownloadSlot> {
             workers.flat_map(|worker| std::iter::from_fn(move || admit(tenant, worker))).collect()
         };
         let of_one = fill("a", 0..1);
         assert_eq!(of_one.len(), DOWNLOADS_PER_WORKER_MAX as usize);
-        let of_tenant = fill("a", 1..100);
-        assert_eq!(of_one.len() + of_tenant.len(), DOWNLOADS_PER_TENANT_MAX as usize);
-        let of_others: Vec<DownloadSlot> =
-            ["b", "c"].into_iter().flat_map(|tenant| fill(tenant, 100..200)).collect();
-        let all = of_one.len() + of_tenant.len() + of_others.len();
-        assert_eq!(all, DOWNLOADS_MAX as usize);
-        drop(of_one);
-        assert!(admit("a", 0).is_some());
-        drop((of_tenant, of_others));
-        assert!(downloads.open().is_empty());
+        let mut of_tenant = fill("a", 1..100);
+        assert_eq!(of_one.len() + of_tenant.len(), 56, "a tenant alone has all but an eighth");
+        let of_others = ["b", "c", "d"].map(|tenant| fill(tenant, 100..200));
+        assert_eq!(of_others.each_ref().map(Vec::len), [4, 2, 1], "others find some at once");
+        of_tenant.truncate(of_tenant.len() - 20);
+        assert!(admit("a", 500).is_none(), "tenants with fewer were denied just now");
+        assert_eq!(fill("b", 200..300).len(), 9, "they get what comes back");
+        tokio::time::advance(CONTENDED_FOR * 2).await;
+        drop(of_others);
+        assert!(admit("a", 500).is_some(), "what is free is borrowed again");
+        drop((of_one, of_tenant));
+        assert!(downloads.is_unused());
     }
 }

@@ -9,7 +9,8 @@ use std::fmt;
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 
-use laneway_wire::Object;
+use laneway_wire::{JobRequest, Object};
+use memchr::memchr2;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
@@ -101,6 +102,18 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], depth_max: usize) -> Result
     parse_text(check(body, depth_max)?)
 }
 
+/// Reads `body` as a job.
+pub fn parse_job(body: &[u8]) -> Result<JobRequest<'_>, ApiError> {
+    parse_job_text(check(body, DEPTH_MAX)?)
+}
+
+/// Parses a string that [`check`] has accepted as a job.
+pub fn parse_job_text(text: &str) -> Result<JobRequest<'_>, ApiError> {
+    let origin = Origin::default();
+    let read = laneway_wire::json::parse_job(text);
+    read.map_err(|error| explain::<Object<JobRequest<'_>>>(text, &error, &origin))
+}
+
 /// Parses a string that [`check`] has accepted.
 pub fn parse_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, ApiError> {
     parse_part(text, &Origin::default())
@@ -169,10 +182,11 @@ fn scan(body: &[u8], depth_max: usize, origin: &Origin) -> Result<(), ApiError> 
 
 /// Scans a string that begins at `at`. Returns the position after its closing quote.
 fn scan_text(body: &[u8], mut at: usize, origin: &Origin) -> Result<usize, ApiError> {
-    while at < body.len() {
+    while let Some(ahead) = body.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += ahead;
         match body[at] {
             b'"' => return Ok(at + 1),
-            b'\\' if body.get(at + 1) == Some(&b'u') => match hex4(body, at + 2) {
+            _ if body.get(at + 1) == Some(&b'u') => match hex4(body, at + 2) {
                 Some(0) => return Err(unreadable_text(body, at, origin, "\\u0000")),
                 Some(0xD800..=0xDBFF) => {
                     let pair = body.get(at + 6..at + 8) == Some(b"\\u");
@@ -184,11 +198,10 @@ fn scan_text(body: &[u8], mut at: usize, origin: &Origin) -> Result<usize, ApiEr
                 Some(0xDC00..=0xDFFF) => return Err(unreadable_text(body, at, origin, "a lone surrogate")),
                 _ => at += 6,
             },
-            b'\\' => at += 2,
-            _ => at += 1,
+            _ => at += 2,
         }
     }
-    Ok(at)
+    Ok(body.len())
 }
 
 fn hex4(body: &[u8], at: usize) -> Option<u16> {

@@ -17,8 +17,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
 use crate::v1::{
-    artifacts, audit, config, deliveries, drain, events, instances, jobs, lanes, leases, runs, schedules,
-    server, sessions, stats, submit, tokens, workers,
+    artifacts, audit, browsers, config, deliveries, drain, events, instances, jobs, lanes, leases, profiles,
+    runs, schedules, server, sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -49,6 +49,9 @@ pub fn document() -> &'static Value {
         events::stream_events, stats::get_stats,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::delete_lane, lanes::pause_lane, lanes::resume_lane,
         instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,
+        profiles::list_profiles, profiles::create_profile, profiles::get_profile, profiles::update_profile,
+        profiles::trash_profile, profiles::restore_profile, profiles::delete_profile,
+        browsers::list_browsers, browsers::list_browser_tabs, browsers::start_browser, browsers::stop_browser,
         leases::list_leases, leases::request_lease, leases::get_lease, leases::beat_lease, leases::report_lease,
         leases::release_lease, leases::revoke_lease, leases::get_capacity,
         sessions::list_sessions, sessions::get_session, sessions::stop_session, sessions::stop_whole_session,

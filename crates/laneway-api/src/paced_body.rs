@@ -1,8 +1,8 @@
 //! Limits how slowly a request body may arrive, and how many large bodies one tenant may send at once.
 //!
 //! Only arrived bytes count. A body that is announced and withheld blocks no other client, and ends after a few
-//! seconds. After 64 KiB a body requires a permit for its whole length, which it gets while its tenant and its token
-//! use less than is free. Memory use after a body was read is not limited here.
+//! seconds. After 64 KiB a body requires a permit for its whole length, within the shares of its tenant and its token
+//! ([`laneway_core::share`]). Memory use after a body was read is not limited here.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -15,7 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use laneway_core::Name;
-use laneway_core::share::may_take;
+use laneway_core::share::Pool;
 use laneway_runtime::Caller;
 use laneway_runtime::caller::BodyDelay;
 use tokio::sync::Notify;
@@ -53,10 +53,18 @@ struct State {
     used: u32,
     by_tenant: HashMap<Name, u32>,
     by_caller: HashMap<Who, u32>,
+    /// How many bodies wait for a permit.
+    waiting: HashMap<Who, u32>,
 }
 
 /// A tenant, and one of its tokens or addresses.
 type Who = (Name, Box<str>);
+
+/// A body that waits for a permit.
+struct Wait<'a> {
+    bodies: &'a Bodies,
+    who: &'a Who,
+}
 
 /// The permit for one large body.
 struct Permit {
@@ -72,12 +80,7 @@ impl Bodies {
 
     fn try_take(self: &Arc<Self>, who: &Who, mib: u32) -> Option<Permit> {
         let mut state = self.state();
-        let free = MIB_MAX - state.used;
-        let of_tenant = state.by_tenant.get(&who.0).copied().unwrap_or(0);
-        let of_caller = state.by_caller.get(who).copied().unwrap_or(0);
-        // A token shares the tenant's part with the tenant's other tokens.
-        let left_to_tenant = free.saturating_sub(of_tenant);
-        if !may_take(of_tenant + mib - 1, free) || !may_take(of_caller + mib - 1, left_to_tenant) {
+        if u64::from(mib) > state.left_to(who) {
             return None;
         }
         state.used += mib;
@@ -87,6 +90,7 @@ impl Bodies {
     }
 
     async fn take(self: Arc<Self>, who: Who, mib: u32) -> Result<Permit, BodyDelay> {
+        let _wait = Wait::new(&self, &who);
         let taken = async {
             loop {
                 let freed = self.freed.notified();
@@ -100,6 +104,44 @@ impl Bodies {
             }
         };
         tokio::time::timeout(PERMIT_WAIT_MAX, taken).await.map_err(|_| BodyDelay::Busy)
+    }
+}
+
+impl State {
+    /// How much a token may have now. It shares the tenant's part with the tenant's other tokens.
+    fn left_to(&self, who: &Who) -> u64 {
+        let of_tenant = |tenant: &Name| self.by_tenant.get(tenant).copied().unwrap_or(0);
+        let of_caller = |who: &Who| self.by_caller.get(who).copied().unwrap_or(0);
+        let (tenant_uses, caller_uses) = (of_tenant(&who.0), of_caller(who));
+        let mut contended = (false, false);
+        for other in self.waiting.keys() {
+            contended.0 |= of_tenant(&other.0) < tenant_uses;
+            contended.1 |= other.0 == who.0 && of_caller(other) < caller_uses;
+        }
+        let left = Pool::new(MIB_MAX, self.used).left_to(tenant_uses, contended.0);
+        Pool { total: u64::from(tenant_uses) + left, free: left }.left_to(caller_uses, contended.1)
+    }
+}
+
+impl<'a> Wait<'a> {
+    fn new(bodies: &'a Bodies, who: &'a Who) -> Wait<'a> {
+        *bodies.state().waiting.entry(who.clone()).or_default() += 1;
+        Wait { bodies, who }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut state = self.bodies.state();
+        if let Some(count) = state.waiting.get_mut(self.who) {
+            *count -= 1;
+            if *count == 0 {
+                state.waiting.remove(self.who);
+            }
+        }
+        drop(state);
+        // Bodies that it went before may go now.
+        self.bodies.freed.notify_waiters();
     }
 }
 
@@ -316,16 +358,73 @@ mod tests {
             std::iter::from_fn(|| bodies.try_take(&who(tenant, token), 1)).collect()
         };
         let first = greedy("a", "one");
-        assert_eq!(first.len(), 86, "a token alone has a third");
+        assert_eq!(first.len(), 196, "a token alone has all but the reserves of other tokens and tenants");
         let second = greedy("a", "two");
-        assert!(!second.is_empty(), "another token of the tenant gets some");
+        assert_eq!(second.len(), 14, "another token of the tenant gets some at once");
+        let largest = bodies.try_take(&who("b", "one"), 32);
+        assert!(largest.is_some(), "another tenant sends the largest body at once");
+        drop(largest);
         let other = greedy("b", "one");
-        assert!(other.len() >= 32, "another tenant gets its share: {}", other.len());
+        assert_eq!(other.len(), 22, "another tenant gets its share at once");
         assert_eq!(Arc::clone(&bodies).take(who("a", "one"), 1).await.err(), Some(BodyDelay::Busy));
         drop((first, second));
         assert!(Arc::clone(&bodies).take(who("a", "one"), 1).await.is_ok());
         drop(other);
         assert!(bodies.state().by_tenant.is_empty() && bodies.state().by_caller.is_empty());
+    }
+
+    /// While a tenant with less waits, a tenant with more gets none of the permits that are released.
+    #[tokio::test(start_paused = true)]
+    async fn defect_11_the_tenant_with_the_smallest_bodies_in_transit_goes_first() {
+        let bodies = Arc::new(Bodies::default());
+        let take = |tenant: &'static str, token: &str, mib| {
+            tokio::spawn(Arc::clone(&bodies).take(who(tenant, token), mib))
+        };
+        let mut held: Vec<Permit> = Vec::new();
+        for token in 0..7 {
+            let token = token.to_string();
+            held.extend(std::iter::from_fn(|| bodies.try_take(&who("a", &token), 32)));
+        }
+        assert_eq!(held.len(), 7, "seven bodies of 32 MiB are in transit, the reserve is free");
+        let other = take("b", "one", 32).await.unwrap().unwrap();
+        // The tenant with more asks first, and would be served first if only the order counted.
+        let (small, more) = (take("a", "one", 1), take("b", "two", 32));
+        tokio::task::yield_now().await;
+        assert!(!more.is_finished() && !small.is_finished(), "both wait");
+        // The first release makes the reserve free again; the next one is for the tenant with less.
+        drop((held.pop(), held.pop()));
+        let more = more.await.unwrap();
+        assert!(more.is_ok(), "the tenant with less goes first");
+        assert!(!small.is_finished(), "only the reserve is free");
+        drop(held.pop());
+        assert!(small.await.unwrap().is_ok());
+        drop((other, more, held));
+        let state = bodies.state();
+        assert!(state.by_tenant.is_empty() && state.by_caller.is_empty() && state.used == 0);
+    }
+
+    /// A body has the permits of its whole length while it is read, and is rejected when there are none.
+    #[tokio::test(start_paused = true)]
+    async fn defect_11_a_large_body_has_permits_while_it_is_read() {
+        let bodies = Arc::new(Bodies::default());
+        let read = |bytes: usize| {
+            let body = PacedBody::new(Body::from(vec![b' '; bytes]), Arc::clone(&bodies), who("a", "one"));
+            Body::new(body).into_data_stream()
+        };
+        let (mut small, mut large) = (read(64 << 10), read(3 << 20));
+        for (parts, used) in [(&mut small, 0), (&mut large, 3)] {
+            parts.next().await.unwrap().unwrap();
+            assert_eq!(bodies.state().used, used);
+        }
+        drop((small, large));
+        assert_eq!(bodies.state().used, 0, "a body that was read has none");
+        let all: Vec<Permit> = std::iter::from_fn(|| bodies.try_take(&who("a", "two"), 1)).collect();
+        let mut rejected = read(32 << 20);
+        assert_eq!(delay_of(rejected.next().await.unwrap().unwrap_err()), Some(BodyDelay::Busy));
+        assert!(read(64 << 10).next().await.unwrap().is_ok(), "small bodies need none");
+        let mut waiting = read(32 << 20);
+        let (part, ()) = tokio::join!(waiting.next(), async { drop(all) });
+        assert!(part.unwrap().is_ok(), "it waits until others have arrived");
     }
 
     #[tokio::test(start_paused = true)]

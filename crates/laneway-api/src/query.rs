@@ -1,8 +1,11 @@
 //! Reads the parameters of lists and paths. Unknown and repeated parameters are rejected, as in bodies. So are
 //! parameters and bodies of operations that have none, because the client expects an effect of them.
 
+use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use laneway_browser::{BadPayload, ProfileId};
 use laneway_core::{AttemptId, JobId, JobState, Name, RunId, ScheduleId, Wall};
 use laneway_runtime::ArtifactId;
 use laneway_runtime::store::JobFilter;
@@ -79,6 +82,18 @@ impl FromRequest<Api> for NoInput {
     }
 }
 
+/// The operation has parameters and no body. An empty object is accepted.
+pub struct NoBody;
+
+impl FromRequest<Api> for NoBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<NoBody, ApiError> {
+        let (parts, body) = request.into_parts();
+        read_optional::<Nothing>(api, &parts.headers, body).await.map(|_| NoBody)
+    }
+}
+
 /// The body of an operation without parameters. An empty body has the default values.
 pub struct OptionalBody<T>(pub T);
 
@@ -88,13 +103,22 @@ impl<T: DeserializeOwned + Default> FromRequest<Api> for OptionalBody<T> {
     async fn from_request(request: Request, api: &Api) -> Result<OptionalBody<T>, ApiError> {
         let (mut parts, body) = request.into_parts();
         NoParameters::from_request_parts(&mut parts, api).await?;
-        let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
-        if bytes.is_empty() {
-            return Ok(OptionalBody(T::default()));
-        }
-        json::check_content_type(&parts.headers)?;
-        json::parse(&bytes, json::DEPTH_MAX).map(OptionalBody)
+        read_optional(api, &parts.headers, body).await.map(OptionalBody)
     }
+}
+
+/// The body, or the default values if it is empty.
+async fn read_optional<T: DeserializeOwned + Default>(
+    api: &Api,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, ApiError> {
+    let bytes = body::read(api, headers, body, api.config.current().server.body_max).await?;
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    json::check_content_type(headers)?;
+    json::parse(&bytes, json::DEPTH_MAX)
 }
 
 /// The body of an operation without parameters.
@@ -186,6 +210,20 @@ impl<S: Send + Sync> FromRequestParts<S> for PathRun {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathRun, ApiError> {
         convert::run_id(&path_text(parts, state).await).map(PathRun)
+    }
+}
+
+/// The profile in a path.
+pub struct PathProfile(pub ProfileId);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathProfile {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathProfile, ApiError> {
+        let parsed = ProfileId::parse(&path_text(parts, state).await);
+        let bad =
+            |bad: BadPayload| ApiError::new(Code::InvalidId, format!("the id in the path {}", bad.message));
+        parsed.map(PathProfile).map_err(bad)
     }
 }
 

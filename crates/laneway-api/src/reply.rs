@@ -5,6 +5,7 @@ use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use laneway_core::JobId;
+use laneway_wire::{BatchResponse, Job};
 use serde::Serialize;
 
 use crate::error::ApiError;
@@ -31,10 +32,20 @@ pub fn document(text: &'static str) -> Response {
 pub fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     let mut bytes = Vec::with_capacity(USUAL_LEN);
     serde_json::to_writer(&mut bytes, value).map_err(ApiError::internal)?;
+    Ok(written(status, bytes))
+}
+
+/// JSON that is written already.
+fn written(status: StatusCode, bytes: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
+    response
+}
+
+/// The response to a batch.
+pub fn batch(status: StatusCode, value: &BatchResponse<'_>) -> Answer {
+    Ok(written(status, laneway_wire::json::write_batch(value).map_err(ApiError::internal)?))
 }
 
 /// 204 without a body.
@@ -44,9 +55,9 @@ pub fn no_content() -> Answer {
     Ok(response)
 }
 
-/// 201 with a new job and its location.
-pub fn created_job(job: JobId, value: &impl Serialize) -> Answer {
-    let mut response = json(StatusCode::CREATED, value)?;
+/// A new job and its location.
+pub fn new_job(status: StatusCode, job: JobId, value: &Job<'_>) -> Answer {
+    let mut response = written(status, laneway_wire::json::write_job(value).map_err(ApiError::internal)?);
     let location = HeaderValue::from_str(&format!("/v1/jobs/{job}")).map_err(ApiError::internal)?;
     response.headers_mut().insert(LOCATION, location);
     Ok(response)

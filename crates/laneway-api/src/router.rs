@@ -9,32 +9,24 @@ use axum::handler::Handler;
 use axum::http::{HeaderMap, Method};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{MethodFilter, MethodRouter, on};
+use laneway_runtime::dialect::{self, Answering, method_router};
 
 use crate::api::Api;
-use crate::authority;
+use crate::authority::{self, Authority};
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
-    artifacts, audit, config, deliveries, drain, events, instances, jobs, lanes, leases, runs, schedules,
-    server, sessions, stats, submit, tokens, workers,
+    artifacts, audit, browsers, config, deliveries, drain, events, instances, jobs, lanes, leases, profiles,
+    runs, schedules, server, sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
-/// One route: a method, a path, and the operation behind them.
-pub struct Route {
-    /// The method.
-    pub method: Method,
-    /// The path, with its variable parts in braces.
-    pub path: &'static str,
-    /// The name of the handler.
-    pub operation: &'static str,
-    handler: MethodRouter<Api>,
-}
+/// A route of the native API, with its row of the permission table.
+pub type Route = dialect::Route<&'static Authority, Api>;
 
 /// Every route.
 pub fn routes() -> Vec<Route> {
-    [job_routes(), server_routes(), plan_routes()].into_iter().flatten().collect()
+    [job_routes(), server_routes(), browser_routes(), plan_routes()].into_iter().flatten().collect()
 }
 
 /// The server itself, jobs, and their results.
@@ -115,6 +107,24 @@ fn server_routes() -> Vec<Route> {
     ]
 }
 
+/// Browser profiles and open browsers.
+fn browser_routes() -> Vec<Route> {
+    let (get, post, patch, delete) = (Method::GET, Method::POST, Method::PATCH, Method::DELETE);
+    vec![
+        route(&get, "/v1/profiles", "list_profiles", profiles::list_profiles),
+        route(&post, "/v1/profiles", "create_profile", profiles::create_profile),
+        route(&get, "/v1/profiles/{id}", "get_profile", profiles::get_profile),
+        route(&patch, "/v1/profiles/{id}", "update_profile", profiles::update_profile),
+        route(&delete, "/v1/profiles/{id}", "delete_profile", profiles::delete_profile),
+        route(&post, "/v1/profiles/{id}/trash", "trash_profile", profiles::trash_profile),
+        route(&post, "/v1/profiles/{id}/restore", "restore_profile", profiles::restore_profile),
+        route(&get, "/v1/browsers", "list_browsers", browsers::list_browsers),
+        route(&get, "/v1/browsers/{profile}/tabs", "list_browser_tabs", browsers::list_browser_tabs),
+        route(&post, "/v1/browsers/{profile}/start", "start_browser", browsers::start_browser),
+        route(&post, "/v1/browsers/{profile}/stop", "stop_browser", browsers::stop_browser),
+    ]
+}
+
 /// Sessions, schedules and runs.
 fn plan_routes() -> Vec<Route> {
     let (get, post, put, patch, delete) =
@@ -153,9 +163,8 @@ fn plan_routes() -> Vec<Route> {
 /// The whole API as one service.
 pub fn router(api: Api) -> Router {
     let mut router = Router::new();
-    for Route { path, operation, handler, .. } in routes() {
-        let authority = authority::of(operation).expect("every operation has a row in the permission table");
-        let gate = Gate { api: api.clone(), authority: *authority };
+    for Route { path, right, handler, .. } in routes() {
+        let gate = Gate { api: api.clone(), authority: *right };
         router = router.route(path, handler.route_layer(from_fn_with_state(gate, gate::pass)));
     }
     router.fallback(unknown_path).method_not_allowed_fallback(unknown_method).with_state(api)
@@ -164,23 +173,24 @@ pub fn router(api: Api) -> Router {
 /// Some operations of the API, behind the same gates.
 pub fn only(api: &Api, operations: &[&str]) -> Router {
     let mut router = Router::new();
-    for Route { path, operation, handler, .. } in routes() {
-        if let Some(authority) = authority::of(operation).filter(|_| operations.contains(&operation)) {
-            let gate = Gate { api: api.clone(), authority: *authority };
+    for Route { path, operation, right, handler, .. } in routes() {
+        if operations.contains(&operation) {
+            let gate = Gate { api: api.clone(), authority: *right };
             router = router.route(path, handler.route_layer(from_fn_with_state(gate, gate::pass)));
         }
     }
     router.method_not_allowed_fallback(unknown_method).with_state(api.clone())
 }
 
-fn route<T: 'static>(
+fn route<T>(
     method: &Method,
     path: &'static str,
     operation: &'static str,
-    handler: impl Handler<T, Api>,
+    handler: impl Handler<T, Api, Future = Answering>,
 ) -> Route {
-    let filter = MethodFilter::try_from(method.clone()).expect("routes use common methods");
-    Route { method: method.clone(), path, operation, handler: on(filter, handler) }
+    let right = authority::of(operation).expect("every operation has a row in the permission table");
+    let handler = method_router(method, handler);
+    Route { method: method.clone(), path, operation, right, handler, gives_way: false }
 }
 
 async fn unknown_path(State(api): State<Api>, headers: HeaderMap) -> Response {

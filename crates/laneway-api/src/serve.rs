@@ -171,7 +171,7 @@ async fn serve_connection<Io>(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(StallGuard::new(stream)), service)
+        .serve_connection(TokioIo::new(StallGuard::new(stream, shutdown.clone())), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

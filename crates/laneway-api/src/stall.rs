@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+use tokio_util::sync::CancellationToken;
 
 /// A client that reads nothing for this long, although data waits for it, is disconnected.
 const STALL_MAX: Duration = Duration::from_secs(60);
+/// The same while the server stops. A client that reads gets its response; one that does not read delays no stop.
+const STALL_AT_STOP_MAX: Duration = Duration::from_secs(1);
 
 /// A connection that fails when a write makes no progress for too long.
 pub struct StallGuard<Io> {
@@ -18,11 +21,13 @@ pub struct StallGuard<Io> {
     /// Runs while the client does not read.
     stalled: Option<Pin<Box<Sleep>>>,
     max: Duration,
+    /// Canceled when the server stops.
+    stop: CancellationToken,
 }
 
 impl<Io: Unpin> StallGuard<Io> {
-    pub fn new(io: Io) -> StallGuard<Io> {
-        StallGuard { io, stalled: None, max: STALL_MAX }
+    pub fn new(io: Io, stop: CancellationToken) -> StallGuard<Io> {
+        StallGuard { io, stalled: None, max: STALL_MAX, stop }
     }
 
     /// Passes on the result of a write, unless writes have made no progress for too long.
@@ -30,6 +35,10 @@ impl<Io: Unpin> StallGuard<Io> {
         if polled.is_ready() {
             self.stalled = None;
             return polled;
+        }
+        if self.max > STALL_AT_STOP_MAX && self.stop.is_cancelled() {
+            self.max = STALL_AT_STOP_MAX;
+            self.stalled = None;
         }
         let max = self.max;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(max)));
@@ -96,7 +105,8 @@ mod tests {
     #[tokio::test]
     async fn defect_10_a_client_that_does_not_read_is_disconnected() {
         let (near, mut far) = duplex(1_000);
-        let mut guard = StallGuard { max: Duration::from_secs(2), ..StallGuard::new(near) };
+        let stop = CancellationToken::new();
+        let mut guard = StallGuard { max: Duration::from_secs(2), ..StallGuard::new(near, stop) };
         let reading = tokio::spawn(async move {
             let mut buffer = [0; 1_000];
             for _ in 0..3 {

@@ -2,6 +2,7 @@
 
 pub mod artifacts;
 pub mod audit;
+pub mod browsers;
 pub mod config;
 pub mod deliveries;
 pub mod drain;
@@ -10,6 +11,7 @@ pub mod instances;
 pub mod jobs;
 pub mod lanes;
 pub mod leases;
+pub mod profiles;
 pub mod runs;
 pub mod schedules;
 pub mod server;

@@ -16,12 +16,39 @@ const SUGGESTIONS_MAX: usize = 16;
 const SERVED_AGE_MAX: Duration = Duration::from_millis(500);
 /// The tenants whose kinds are kept.
 const TENANTS_MAX: usize = 1_024;
+/// The kinds of a tenant whose suggestion is kept as long as the kinds are.
+const KEPT_SUGGESTIONS_MAX: usize = 64;
 
 /// The kinds that each tenant can use, as they were a moment ago.
 #[derive(Default)]
 pub struct ServedKinds(Mutex<HashMap<Name, (Instant, Kinds)>>);
 
-type Kinds = Arc<BTreeSet<Name>>;
+type Kinds = Arc<Served>;
+
+/// The kinds that a tenant can use.
+struct Served {
+    kinds: BTreeSet<Name>,
+    /// The suggestions that were made for kinds that are not among them. A comparison with every kind would cost a fifth of
+    /// what a submit costs the server's own code, and clients submit the same kind again and again.
+    suggestions: Mutex<HashMap<Box<str>, Option<Name>>>,
+}
+
+impl Served {
+    /// The kind that is nearest to this one.
+    fn nearest_to(&self, kind: &str) -> Option<Name> {
+        let kept = || self.suggestions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(near) = kept().get(kind) {
+            return near.clone();
+        }
+        let near = nearest(kind, self.kinds.iter().map(Name::as_str));
+        let near = near.and_then(|near| self.kinds.get(near).cloned());
+        let mut kept = kept();
+        if kept.len() < KEPT_SUGGESTIONS_MAX {
+            kept.insert(kind.into(), near.clone());
+        }
+        near
+    }
+}
 
 impl ServedKinds {
     async fn of(&self, api: &Api, tenant: &Name) -> Kinds {
@@ -32,7 +59,8 @@ impl ServedKinds {
             return Arc::clone(kinds);
         }
         // The job is admitted, even if the scheduler has stopped since.
-        let kinds = Arc::new(api.scheduler.kinds_served(tenant.clone()).await.unwrap_or_default());
+        let kinds = api.scheduler.kinds_served(tenant.clone()).await.unwrap_or_default();
+        let kinds = Arc::new(Served { kinds, suggestions: Mutex::default() });
         let mut kept = kept();
         if kept.len() >= TENANTS_MAX {
             kept.retain(|_, (read_at, _)| read_at.elapsed() < SERVED_AGE_MAX);
@@ -57,7 +85,7 @@ pub async fn unserved_kinds<'a>(
     }
     let served = api.served_kinds.of(api, tenant).await;
     let warning = |(index, kind): (usize, &str)| {
-        let near = nearest(kind, served.iter().map(Name::as_str)).filter(|_| index < SUGGESTIONS_MAX);
+        let near = if index < SUGGESTIONS_MAX { served.nearest_to(kind) } else { None };
         let message = match near {
             Some(near) => format!("no handler serves kind {kind}; did you mean {near}?"),
             None => {

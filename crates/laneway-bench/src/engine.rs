@@ -11,6 +11,7 @@
 
 use laneway_core::command::AdminCommand;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use laneway_core::command::Submission;
@@ -159,7 +160,7 @@ impl World {
         }
         let spec = self.spec();
         let submission = Submission::new(spec, self.payload.clone(), self.origin.clone());
-        self.apply(Command::Submit(Box::new(submission)));
+        self.apply(Command::Submit(Arc::new(submission)));
     }
 
     fn spec(&mut self) -> JobSpec {

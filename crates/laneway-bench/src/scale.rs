@@ -6,6 +6,7 @@
 use laneway_core::command::AdminCommand;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -121,7 +122,7 @@ fn make_ended(bench: &Bench<'_>, dir: &Path, ended: u64) -> anyhow::Result<()> {
         if submitted < ended && open.len() < 500 {
             let items: Vec<Submission> = (submitted..(submitted + 200).min(ended)).map(ended_job).collect();
             submitted += items.len() as u64;
-            commands.push_back(Command::SubmitBatch { items, atomic: false });
+            commands.push_back(Command::SubmitBatch { items: Arc::new(items), atomic: false });
         }
         for fence in open.drain(..open.len().min(250)) {
             finished += 1;

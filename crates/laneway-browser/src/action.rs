@@ -1,6 +1,7 @@
 //! The kind `tab_action`: a job that does something with a browser tab.
 //!
-//! Its payload is [`TabAction`]. An attempt is one call to the instance that has the tab. The deadline of the job is its only
+//! Its payload is [`TabAction`]. An attempt is one action on a tab of this machine, or one call to the instance that has the tab. The
+//! deadline of the job is its only
 //! time limit, and a stop closes the connection.
 
 use std::sync::Arc;
@@ -97,6 +98,8 @@ impl Tabs {
         let agent = asked.agent_id.unwrap_or_else(|| context.agent().to_string());
         let action = Action {
             tab: asked.tab_id,
+            tenant: context.tenant().clone(),
+            may_script: self.may_submitter_script(context.row()),
             agent: Some(agent),
             scheduled: true,
             body,

@@ -1,12 +1,15 @@
-//! Sends an action to the instance that has the tab, and returns its answer, within limits of size and time.
+//! Sends an action to the instance that has the tab, or does it on a tab of this machine, and returns the answer, within limits of
+//! size and time.
 
 use std::time::Duration;
 
+use laneway_core::Name;
 use laneway_runtime::executors::http::answer::{Body, read_body, with_causes};
 use laneway_runtime::executors::http::printable;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
+use crate::own_tabs;
 use crate::tabs::{NoTab, Owner, Tabs, url_below};
 
 /// Largest answer of an instance, in bytes.
@@ -17,6 +20,10 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub struct Action {
     /// The tab.
     pub tab: String,
+    /// The tenant of the caller: tabs of this machine are found for the tenant of their browser only.
+    pub tenant: Name,
+    /// True: the caller may run code in tabs of this machine. Instances elsewhere have their own rules.
+    pub may_script: bool,
     /// On whose behalf.
     pub agent: Option<String>,
     /// True: the action belongs to a job. The instance gets a header that says so.
@@ -70,9 +77,21 @@ impl Tabs {
         tokio::select! {
             biased;
             () = stop.cancelled() => Err(ForwardError::Canceled),
-            answered = self.exchange(action) => answered,
+            answered = self.act_or_exchange(action, stop) => answered,
             () = time_is_over => Err(ForwardError::Deadline),
         }
+    }
+
+    /// Acts on a tab of this machine, or sends the action to the instance that has the tab.
+    async fn act_or_exchange(
+        &self,
+        action: &Action,
+        stop: &CancellationToken,
+    ) -> Result<Answered, ForwardError> {
+        if let Some(page) = self.own_page(&action.tenant, &action.tab).await {
+            return own_tabs::act(page, action, stop).await.ok_or(ForwardError::Canceled);
+        }
+        self.exchange(action).await
     }
 
     async fn exchange(&self, action: &Action) -> Result<Answered, ForwardError> {

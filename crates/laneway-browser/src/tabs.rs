@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use laneway_core::Name;
+use laneway_core::{JobRow, Name, Role};
 use laneway_runtime::config::Config;
 use laneway_runtime::executors::context::cut;
 use laneway_runtime::executors::http::answer::{Body, read_body, with_causes};
@@ -19,7 +19,9 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::browsers::{Browsers, WeakBrowsers};
 use crate::instances::{self, Instance, TAB_LEN_MAX};
+use crate::page::Page;
 
 /// An instance is asked for its tabs at most this often.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -38,6 +40,8 @@ const CAUSE_MAX: usize = 512;
 #[derive(Clone)]
 pub struct Tabs {
     pub(crate) inner: Arc<Inner>,
+    /// The browsers of this machine. Weak: the loop holds the handlers of tab actions, and must not hold these.
+    own: Option<WeakBrowsers>,
 }
 
 pub(crate) struct Inner {
@@ -91,7 +95,31 @@ impl Tabs {
     /// Finds tabs of the instances that the configuration names, as it changes.
     pub fn new(live: &LiveConfig) -> Result<Tabs, HttpError> {
         let (client, configs) = (HttpClient::new()?, live.subscribe());
-        Ok(Tabs { inner: Arc::new(Inner { client, configs, known: Mutex::default() }) })
+        Ok(Tabs { inner: Arc::new(Inner { client, configs, known: Mutex::default() }), own: None })
+    }
+
+    /// Finds tabs of these browsers, too, before those of instances.
+    pub fn with_browsers(self, browsers: &Browsers) -> Tabs {
+        Tabs { own: Some(browsers.downgrade()), ..self }
+    }
+
+    /// True when a caller of this role may run code in tabs of this machine.
+    pub fn may_script(&self, role: Role) -> bool {
+        self.browsers().is_some_and(|browsers| browsers.may_script(role))
+    }
+
+    /// True when the submitter of a job may run code in tabs of this machine.
+    pub(crate) fn may_submitter_script(&self, row: &JobRow) -> bool {
+        self.browsers().is_some_and(|browsers| browsers.check_script_right(row).is_ok())
+    }
+
+    /// A tab of an open browser of the tenant. `None`: there is none.
+    pub(crate) async fn own_page(&self, tenant: &Name, tab: &str) -> Option<Page> {
+        self.browsers()?.fleet().page(tenant, tab).await
+    }
+
+    fn browsers(&self) -> Option<Browsers> {
+        self.own.as_ref().and_then(WeakBrowsers::upgrade)
     }
 
     /// The instance that has the tab. Asks the instances when none is known to have it.

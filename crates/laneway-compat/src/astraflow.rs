@@ -31,7 +31,7 @@ use laneway_runtime::caller::Right;
 use laneway_runtime::cursor::Cursors;
 use laneway_runtime::dialect::{Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
-use laneway_runtime::{Scheduler, Shares};
+use laneway_runtime::{Scheduler, Shares, TenantPermits};
 
 pub use config::SECTION;
 
@@ -41,6 +41,9 @@ const NAME: &str = "astraflow";
 /// The lane of every node.
 pub const LANE: &str = "astraflow";
 
+/// How many large workflows are parsed at once. More would take the cores of the runtime.
+const PARSERS_MAX: usize = 2;
+
 /// What every handler holds: handles and limits. The dialect itself has no state.
 #[derive(Clone)]
 struct Astraflow {
@@ -49,6 +52,8 @@ struct Astraflow {
     /// The limit on event streams.
     streams: Shares,
     cursors: Arc<Cursors>,
+    /// Large workflows are parsed on blocking threads, one per tenant at a time.
+    parsers: TenantPermits,
 }
 
 /// The dialect over a running scheduler.
@@ -57,7 +62,8 @@ pub fn dialect(scheduler: Scheduler, live: LiveConfig) -> Dialect {
     let config = live.current();
     let (max, name) = (config.dialect(NAME).count("streams_max"), "dialects.astraflow.streams_max");
     let streams = Shares::new(max, name, &config.streams);
-    let held = Astraflow { scheduler, live, streams, cursors };
+    let parsers = TenantPermits::new(PARSERS_MAX);
+    let held = Astraflow { scheduler, live, streams, cursors, parsers };
     let (get, post) = (Method::GET, Method::POST);
     let (look, submit, operate) = (Right::Look, Right::Submit, Right::Operate);
     let routes = vec![

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use laneway_core::Name;
 use laneway_runtime::audit_rate::AuditRate;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::dialect::{Dialect, Route};
@@ -64,9 +65,11 @@ pub fn dialect(scheduler: Scheduler, live: &LiveConfig) -> Dialect {
 }
 
 /// Errors before the upgrade to a WebSocket are plain text, as on the original server.
-fn denied(why: &Denied) -> Response {
+fn denied(why: &Denied, _: &Name) -> Response {
     let (status, text) = match why {
-        Denied::MissingToken | Denied::BadToken => (StatusCode::UNAUTHORIZED, "unauthorized"),
+        Denied::MissingToken | Denied::BadToken | Denied::EndedToken => {
+            (StatusCode::UNAUTHORIZED, "unauthorized")
+        }
         Denied::TooManyAttempts { retry_after } => {
             let seconds = retry_after.0.div_ceil(1_000).max(1).to_string();
             let headers = [(header::RETRY_AFTER, seconds)];

@@ -8,6 +8,7 @@
 pub mod agent_turn;
 pub mod astraflow;
 mod body;
+pub mod browser_manager;
 pub mod goclaw;
 mod names;
 pub mod outbound;
@@ -17,5 +18,5 @@ pub mod synthia;
 use laneway_runtime::config::DialectSection;
 
 /// The section of every dialect, for the schema of the configuration.
-pub const SECTIONS: [&DialectSection; 4] =
-    [&pinchtab::SECTION, &goclaw::SECTION, &synthia::SECTION, &astraflow::SECTION];
+pub const SECTIONS: [&DialectSection; 5] =
+    [&pinchtab::SECTION, &goclaw::SECTION, &synthia::SECTION, &astraflow::SECTION, &browser_manager::SECTION];

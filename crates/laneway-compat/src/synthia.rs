@@ -30,7 +30,7 @@ mod wire;
 use axum::handler::Handler;
 use axum::http::Method;
 use laneway_runtime::caller::Right;
-use laneway_runtime::dialect::{Dialect, Route};
+use laneway_runtime::dialect::{Answering, Dialect, Route};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Scheduler, Shares};
 
@@ -218,7 +218,7 @@ impl Adder<'_> {
         &mut self,
         path: &'static str,
         operation: &'static str,
-        handler: impl Handler<T, Synthia>,
+        handler: impl Handler<T, Synthia, Future = Answering>,
     ) {
         self.at(&Method::GET, path, operation, Right::Look, handler);
     }
@@ -228,7 +228,7 @@ impl Adder<'_> {
         &mut self,
         path: &'static str,
         operation: &'static str,
-        handler: impl Handler<T, Synthia>,
+        handler: impl Handler<T, Synthia, Future = Answering>,
     ) {
         self.at(&Method::GET, path, operation, Right::Work, handler);
     }
@@ -238,7 +238,7 @@ impl Adder<'_> {
         path: &'static str,
         operation: &'static str,
         right: Right,
-        handler: impl Handler<T, Synthia>,
+        handler: impl Handler<T, Synthia, Future = Answering>,
     ) {
         self.at(&Method::POST, path, operation, right, handler);
     }
@@ -249,7 +249,7 @@ impl Adder<'_> {
         path: &'static str,
         operation: &'static str,
         right: Right,
-        handler: impl Handler<T, Synthia>,
+        handler: impl Handler<T, Synthia, Future = Answering>,
     ) {
         self.routes.push(Route::new(self.synthia, method, path, operation, right, handler));
     }

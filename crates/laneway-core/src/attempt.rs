@@ -124,6 +124,14 @@ impl AttemptEnd {
 pub enum Outcome {
     /// It succeeded, with this result.
     Succeeded(Option<Bytes>),
+    /// It succeeded, with this result, and these keys of the job stay taken after its end, until
+    /// [`crate::Command::ReleaseKeys`] frees them. The attempt fails if the job has no key of one of these names.
+    SucceededKeeping {
+        /// The result.
+        result: Option<Bytes>,
+        /// Names of the job's keys.
+        keys: Vec<Name>,
+    },
     /// There was nothing to do, which counts as success, with this result.
     Skipped(Option<Bytes>),
     /// It failed.
@@ -135,6 +143,13 @@ pub enum Outcome {
     /// It had begun, and was interrupted because its runner stops. It may have had an effect. The job runs again at
     /// no cost if its policy allows for a loss, and fails as lost otherwise.
     Interrupted,
+}
+
+impl Outcome {
+    /// True when the attempt did what it was for.
+    pub fn is_success(&self) -> bool {
+        matches!(self, Outcome::Succeeded(_) | Outcome::SucceededKeeping { .. } | Outcome::Skipped(_))
+    }
 }
 
 /// A failure.

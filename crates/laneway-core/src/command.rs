@@ -1,5 +1,7 @@
 //! The commands of the engine. Every write is one of these commands; the answers are in `reply.rs`.
 
+use std::sync::Arc;
+
 use crate::capacity::LoadReading;
 use crate::lease::{Claim, LeaseMessage, LeaseRequest};
 use crate::schedule::FireMode;
@@ -17,12 +19,12 @@ pub const PUBLISHED_BYTES_MAX: usize = 64 * 1024;
 /// A command. Commands about jobs are listed here; each other subject has an enum of its own.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Admit one job.
-    Submit(Box<Submission>),
+    /// Admit one job. Shared, because the loop keeps a copy of every command until it is durable.
+    Submit(Arc<Submission>),
     /// Admit many jobs: each for itself, or all or none.
     SubmitBatch {
-        /// The jobs, in order.
-        items: Vec<Submission>,
+        /// The jobs, in order. Shared like a single job.
+        items: Arc<Vec<Submission>>,
         /// True: all or none.
         atomic: bool,
     },
@@ -43,6 +45,17 @@ pub enum Command {
         /// The caller.
         origin: Origin,
     },
+    /// Free the keys that an ended job keeps. Answered with [`Reply::KeysReleased`], also when it keeps none.
+    ReleaseKeys {
+        /// The tenant that the job must belong to. `None`: any.
+        tenant: Option<Name>,
+        /// The job.
+        job: JobId,
+        /// The caller.
+        origin: Origin,
+    },
+    /// About records.
+    Record(Box<RecordCommand>),
     /// About workflow runs.
     Workflow(WorkflowCommand),
     /// About sessions.
@@ -59,6 +72,39 @@ pub enum Command {
     Admin(AdminCommand),
     /// Process everything whose time has come.
     Tick,
+}
+
+/// Commands about records. A record that has another version than expected is answered with [`Reply::Conflict`].
+#[derive(Clone, Debug)]
+pub enum RecordCommand {
+    /// Store a record, new or changed. Answered with [`Reply::Record`]: the record as stored.
+    Put {
+        /// The tenant of the record.
+        tenant: Name,
+        /// Its collection.
+        collection: Name,
+        /// Its id within the collection.
+        id: Name,
+        /// The version that it must have; 0: there must be none. `None`: any, or none.
+        expected_version: Option<u64>,
+        /// Its content; at most [`crate::record::BODY_BYTES_MAX`].
+        body: Bytes,
+        /// The caller.
+        origin: Origin,
+    },
+    /// Delete a record. Answered with [`Reply::Record`]: the record as it was.
+    Delete {
+        /// The tenant of the record.
+        tenant: Name,
+        /// Its collection.
+        collection: Name,
+        /// Its id within the collection.
+        id: Name,
+        /// The version that it must have. `None`: any.
+        expected_version: Option<u64>,
+        /// The caller.
+        origin: Origin,
+    },
 }
 
 /// Commands about workflow runs.

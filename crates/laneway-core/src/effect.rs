@@ -1,11 +1,13 @@
 //! The effects of a command: changes to store, events to keep, notices to send after the commit.
 
+use std::sync::Arc;
+
 use crate::command::LogLine;
 use crate::worker::ConnectionId;
 use crate::{
     Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryTry, Event, Fence, FiringLogEntry, JobEnd, JobId,
-    JobRow, JobStatus, Name, NextAnswer, OpenAttempt, RunRow, RunState, Schedule, ScheduleId, ScheduleState,
-    Seq, SessionRow, Span, TokenRecord, Wall,
+    JobRow, JobStatus, KeptKeys, Name, NextAnswer, OpenAttempt, Record, RecordName, RunRow, RunState,
+    Schedule, ScheduleId, ScheduleState, Seq, SessionRow, Span, TokenRecord, Wall,
 };
 
 /// The effects of one batch of commands. None of them may be published before all of them are durable.
@@ -39,7 +41,7 @@ pub enum Change {
     /// Insert a live job with its payload, and its idempotency key if it has one.
     JobCreated {
         /// The whole row.
-        row: Box<JobRow>,
+        row: Arc<JobRow>,
         /// The payload for the handler.
         payload: Bytes,
     },
@@ -180,6 +182,24 @@ pub enum Change {
         /// How many jobs.
         max: u32,
     },
+    /// Store the keys that an ended job keeps. There must be no row of that job yet. Deleting the job does not delete it.
+    KeysKept(Box<KeptKeys>),
+    /// Delete the row of the keys that a job keeps. There must be one.
+    KeysReleased(JobId),
+    /// Store a record, new or changed.
+    RecordPut {
+        /// The whole record.
+        record: Box<Record>,
+        /// The version that is stored, which must match. `None`: there must be no such record.
+        replaces: Option<u64>,
+    },
+    /// Delete a record.
+    RecordDeleted {
+        /// Which one.
+        name: Box<RecordName>,
+        /// The version that is stored, which must match.
+        version: u64,
+    },
 }
 
 impl Change {
@@ -193,6 +213,7 @@ impl Change {
             }
             Change::LogAppended { lines, .. } => lines.iter().map(|line| line.text.len()).sum(),
             Change::RunDefined { definition, .. } => definition.len(),
+            Change::RecordPut { record, .. } => record.body.len(),
             Change::SchedulePut(schedule) => schedule.spec.payload.len() + schedule.spec.note.len(),
             _ => 0,
         }

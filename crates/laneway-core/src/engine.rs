@@ -12,10 +12,12 @@ mod clock;
 mod collections;
 mod configure;
 mod jobs;
+mod kept_keys;
 mod leases;
 mod numbers;
 mod queue;
 mod random;
+mod records;
 mod recover;
 mod schedules;
 mod server;
@@ -46,9 +48,11 @@ use capacity::Capacity;
 use clock::EngineClock;
 use collections::index::Hashing;
 use jobs::Jobs;
+use kept_keys::Keepers;
 use leases::Leases;
 use numbers::Numbers;
 use queue::Queue;
+use records::Records;
 use schedules::Schedules;
 use server::ServerState;
 use sessions::Sessions;
@@ -78,6 +82,8 @@ pub struct Engine {
     capacity: Capacity,
     webhooks: Webhooks,
     tokens: Tokens,
+    keepers: Keepers,
+    records: Records,
 }
 
 /// When the engine must look at the clock again: at the first of these times.
@@ -116,6 +122,8 @@ impl Engine {
             capacity: Capacity::default(),
             webhooks: Webhooks::new(hashing),
             tokens: Tokens::default(),
+            keepers: Keepers::default(),
+            records: Records::default(),
         };
         for (name, settings) in lanes {
             engine.queue.add_lane(&name, settings);

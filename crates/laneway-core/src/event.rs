@@ -167,11 +167,21 @@ pub enum EventKind {
     WorkerRebound = 40,
     /// The wall clock jumped ahead of the time that passed. The detail says how far.
     ClockJumped = 41,
+    /// A job succeeded and keeps keys. The detail names the job and the keys.
+    KeysKept = 42,
+    /// The keys that an ended job kept are free. The detail names the job and the keys.
+    KeysReleased = 43,
+    /// A record was created or changed. The detail names it and its version.
+    RecordPut = 44,
+    /// A record was deleted. The detail names it and its last version.
+    RecordDeleted = 45,
+    /// A browser ended by itself. The detail names its profile and the job that started it.
+    BrowserCrashed = 46,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 42] = [
+    pub const ALL: [EventKind; 47] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -214,6 +224,11 @@ impl EventKind {
         EventKind::WorkerDisconnected,
         EventKind::WorkerRebound,
         EventKind::ClockJumped,
+        EventKind::KeysKept,
+        EventKind::KeysReleased,
+        EventKind::RecordPut,
+        EventKind::RecordDeleted,
+        EventKind::BrowserCrashed,
     ];
 
     /// The name that users see.
@@ -261,6 +276,11 @@ impl EventKind {
             EventKind::WorkerDisconnected => "worker.disconnected",
             EventKind::WorkerRebound => "worker.rebound",
             EventKind::ClockJumped => "clock.jumped",
+            EventKind::KeysKept => "keys.kept",
+            EventKind::KeysReleased => "keys.released",
+            EventKind::RecordPut => "record.put",
+            EventKind::RecordDeleted => "record.deleted",
+            EventKind::BrowserCrashed => "browser.crashed",
         }
     }
 

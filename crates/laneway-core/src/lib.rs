@@ -16,10 +16,12 @@ pub mod event;
 pub mod full;
 pub mod id;
 pub mod job;
+pub mod kept_keys;
 pub mod lease;
 pub mod name;
 pub mod nearest;
 pub mod query;
+pub mod record;
 pub mod reply;
 pub mod retry;
 pub mod run;
@@ -35,8 +37,8 @@ pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcom
 pub use call::{CALL_PAYLOAD_BYTES_MAX, CallRow, Chain, NextAnswer, NextCall, NextCode};
 pub use capacity::{CapacityRequest, CapacitySettings, LoadReading, QuietRule, QuietState};
 pub use command::{
-    Command, ExecutorMode, ExecutorOffer, Origin, Prior, Rejection, RejectionCode, Reply, SessionStopped,
-    StopWhat, Submission,
+    Command, ExecutorMode, ExecutorOffer, Origin, Prior, RecordCommand, Rejection, RejectionCode, Reply,
+    SessionStopped, StopWhat, Submission,
 };
 pub use delivery::{DeliveryRow, DeliveryState, DeliveryTry, TryOutcome};
 pub use effect::{Change, Effects, Notice};
@@ -48,9 +50,11 @@ pub use job::{
     Callback, DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session,
     SessionMode, SessionRow,
 };
+pub use kept_keys::{KeptKeys, KeyUse};
 pub use lease::{Claim, Denial, DenyReason, Dispatch, Grant, Holder, LostPolicy, PullSettings};
 pub use name::{Name, NameError};
 pub use query::{Answer, LaneUse, Query};
+pub use record::{Record, RecordName};
 pub use retry::{Backoff, Jitter, RetryPolicy};
 pub use run::{
     Binding, EndedMember, FailurePolicy, Member, MemberOf, PriorRun, RunRow, RunSpec, RunState,

@@ -9,9 +9,11 @@ use crate::capacity::CapacitySettings;
 use crate::command::ExecutorOffer;
 use crate::engine::{AgentStats, CapacityView, Engine, Explanation, Hold, LeaseView, SessionView, Stats};
 use crate::id::{AttemptId, JobId, ScheduleId};
-use crate::job::JobState;
+use crate::job::{JobState, Key};
+use crate::kept_keys::{KeptKeys, KeyUse};
 use crate::lease::Decision;
 use crate::name::Name;
+use crate::record::{Record, RecordName};
 use crate::schedule::{FiringLogEntry, Schedule};
 use crate::settings::Settings;
 use crate::time::{Now, Span, Wall};
@@ -174,6 +176,35 @@ pub enum Query {
         /// The job.
         job: JobId,
     },
+    /// The keys that ended jobs keep, in the order of the jobs.
+    KeptKeys {
+        /// Of this tenant.
+        tenant: Option<Name>,
+    },
+    /// How much of a key is taken. The answer holds for this moment: another job may take the rest before the caller
+    /// acts on it.
+    KeyUse {
+        /// Of this tenant.
+        tenant: Name,
+        /// The key.
+        key: Key,
+    },
+    /// One record.
+    Record {
+        /// Its full name.
+        name: RecordName,
+    },
+    /// Records of a collection in the order of their ids.
+    Records {
+        /// Of this tenant.
+        tenant: Name,
+        /// In this collection.
+        collection: Name,
+        /// Only those after this id.
+        after: Option<Name>,
+        /// At most this many.
+        limit: usize,
+    },
     /// All settings in force.
     Settings,
     /// Whether the engine's counters agree with its jobs. Slow: it counts everything again.
@@ -239,6 +270,14 @@ pub enum Answer {
     FirstHolds(Vec<Option<Hold>>),
     /// To [`Query::JobState`].
     JobState(Option<JobState>),
+    /// To [`Query::KeptKeys`].
+    KeptKeys(Vec<KeptKeys>),
+    /// To [`Query::KeyUse`].
+    KeyUse(KeyUse),
+    /// To [`Query::Record`].
+    Record(Option<Box<Record>>),
+    /// To [`Query::Records`].
+    Records(Vec<Record>),
     /// To [`Query::Settings`].
     Settings(Box<Settings>),
     /// To [`Query::Invariants`]. The error names what disagrees.
@@ -266,8 +305,7 @@ impl Engine {
             Query::Stats { tenant } => Answer::Stats(self.stats(tenant.as_ref()).into()),
             Query::Metrics => Answer::Metrics(self.stats(None).into(), self.capacity(now).into()),
             Query::Agents { tenant, lane } => {
-                let tenant = tenant.as_ref();
-                Answer::Agents(self.stats(tenant).into(), self.agents_in(tenant, &lane))
+                Answer::Agents(self.stats(tenant.as_ref()).into(), self.agents_in(tenant.as_ref(), &lane))
             }
             Query::Waiting { lane } => Answer::Waiting(self.waiting_in(&lane)),
             Query::LaneUse { lanes } => Answer::LaneUse(self.lane_use(&lanes)),
@@ -321,6 +359,12 @@ impl Engine {
                 Answer::FirstHolds(jobs.into_iter().map(hold).collect())
             }
             Query::JobState { job } => Answer::JobState(self.state_of(job)),
+            Query::KeptKeys { tenant } => Answer::KeptKeys(self.kept_keys(tenant.as_ref())),
+            Query::KeyUse { tenant, key } => Answer::KeyUse(self.key_use(&tenant, &key)),
+            Query::Record { name } => Answer::Record(self.record(&name).cloned().map(Box::new)),
+            Query::Records { tenant, collection, after, limit } => {
+                Answer::Records(self.records_in(&tenant, &collection, after.as_ref(), limit))
+            }
             Query::Settings => Answer::Settings(self.settings().clone().into()),
             Query::Invariants => Answer::Invariants(self.check_invariants()),
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::lease::{Denial, Grant};
 use crate::schedule::NotFired;
 use crate::worker::Registered;
-use crate::{Full, JobId, JobState, Name, RunState, RunSubmitted, Schedule, Seq, Span, Wall};
+use crate::{Full, JobId, JobState, Key, Name, Record, RunState, RunSubmitted, Schedule, Seq, Span, Wall};
 
 /// The engine's answer to one command.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,15 @@ pub enum Reply {
         lease: Span,
         /// True: the attempt must stop. One that has not begun must not begin, because its time may be over.
         stop: bool,
+    },
+    /// The keys that the job kept, which are free now. Empty: it kept none.
+    KeysReleased(Vec<Key>),
+    /// The record as it is stored now; for a deleted one, as it was.
+    Record(Box<Record>),
+    /// The record has another version than expected. Nothing changed.
+    Conflict {
+        /// Its version; 0: there is no such record.
+        version: u64,
     },
     /// The run is admitted (or was before).
     RunSubmitted(RunSubmitted),

@@ -134,7 +134,7 @@ pub struct ScheduleSettings {
 /// Settings of webhook deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Most deliveries that wait; further ones are dropped, and that is recorded.
+    /// Most deliveries that wait; further ones are dropped, and that is recorded. One tenant leaves an eighth to others.
     pub pending_max: u32,
     /// Most of these of one tenant.
     pub pending_per_tenant_max: u32,
@@ -151,7 +151,7 @@ impl Default for WebhookSettings {
     fn default() -> WebhookSettings {
         WebhookSettings {
             pending_max: 100_000,
-            pending_per_tenant_max: 50_000,
+            pending_per_tenant_max: 100_000,
             open_max: 1_024,
             open_per_host_max: 8,
             retries: vec![Span::secs(5), Span::secs(30), Span::mins(2), Span::mins(10), Span::hours(1)],

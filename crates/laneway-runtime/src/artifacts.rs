@@ -1,17 +1,22 @@
-//! Artifacts on workers: their names, and requests for parts of them.
+//! Artifacts: their names, and requests for parts of them.
 //!
-//! Artifacts are lines of their job's log, so that they live as long as it does. Their data stays on the worker: a part is
-//! requested over the worker's connection, and the caller is informed when that connection is gone.
+//! Artifacts are lines of their job's log, so that they live as long as it does. The data of a worker's artifact stays on the
+//! worker: a part is requested over the worker's connection, and the caller is informed when that connection is gone. The
+//! data of an artifact of this process is a file (`files.rs`).
+
+mod files;
 
 use std::fmt;
 
-use laneway_core::{ConnectionId, JobId};
+use laneway_core::{ConnectionId, JobId, Name};
 pub use laneway_store::ARTIFACTS;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::scheduler::Scheduler;
 use crate::workers::ToWorker;
+
+pub use files::{ArtifactFiles, FileId, LOCAL_WORKER, NotStored, folder_name};
 
 /// Names an artifact: the job whose attempt made it, and its line in the job's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +108,22 @@ impl Scheduler {
             return Err(PartTrouble::Away);
         }
         part.await.unwrap_or(Err(PartTrouble::Away))
+    }
+
+    /// A part of an artifact of this process. `resource` is the name that the artifact has there.
+    pub async fn read_local_part(
+        &self,
+        tenant: &Name,
+        job: JobId,
+        resource: &str,
+        offset: u64,
+        limit: u32,
+    ) -> Result<Part, PartTrouble> {
+        let files = self.artifact_files().cloned().ok_or(PartTrouble::Missing)?;
+        let id = FileId::parse(job, resource).ok_or(PartTrouble::Missing)?;
+        let tenant = tenant.clone();
+        let part = tokio::task::spawn_blocking(move || files.read(&tenant, id, offset, limit));
+        part.await.unwrap_or(Err(PartTrouble::Missing))
     }
 }
 

@@ -65,6 +65,8 @@ impl Caller {
 /// The right that a route of a dialect requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
+    /// None: every caller may call it, and it shows nothing that belongs to a tenant.
+    Anyone,
     /// None yet: the caller authenticates later, in the messages that follow the request, with the [`Authenticator`] in the
     /// request's extensions.
     Converse,
@@ -134,8 +136,10 @@ pub enum BodyDelay {
 pub enum Denied {
     /// The call has no token, and needs one.
     MissingToken,
-    /// The token is not known, has expired or was revoked.
+    /// The token is not known.
     BadToken,
+    /// The token was valid, and has expired or was revoked.
+    EndedToken,
     /// Too many bad tokens came from this address.
     TooManyAttempts {
         /// When a retry may succeed.

@@ -11,6 +11,7 @@
 mod aliases;
 mod build;
 mod chat;
+mod contributed;
 mod dialects;
 mod diff;
 mod error;
@@ -46,14 +47,15 @@ pub use layers::{Layers, preview};
 pub use overrides::{Overrides, merge_patch};
 pub use path::KeyPath;
 pub use schema::{
-    CountRule, DialectKey, DialectSection, EntrySection, EntryValue, JobsOf, Schema, SectionEntry,
+    CountRule, DialectKey, DialectSection, EntrySection, EntryValue, FixedSection, JobsOf, Schema,
+    SectionEntry,
 };
-pub use seal::SecretKey;
+pub use seal::{SecretKey, is_sealed};
 pub use secret::{REDACTED, Secret, shown_url};
 pub use section::Section;
 pub use units::{format_size, format_span, parse_size, parse_span};
 
-use build::Entries;
+use contributed::{Entries, Sections};
 use layers::Places;
 
 /// The limits of the data directory.
@@ -65,6 +67,10 @@ pub struct StorageConfig {
     pub reserve: u64,
     /// How long a start looks for damage.
     pub start_check: Duration,
+    /// How long artifacts of handlers of this process are kept.
+    pub artifact_retention: Duration,
+    /// Most bytes of these artifacts of one tenant.
+    pub artifacts_per_tenant_max: u64,
 }
 
 /// A configuration that was checked as a whole.
@@ -90,6 +96,8 @@ pub struct Config {
     pub dialects: Dialects,
     /// The entries of sections that other crates contribute.
     entries: Entries,
+    /// The sections with fixed keys that other crates contribute.
+    sections: Sections,
     settings: Settings,
     places: Places,
     schema: Arc<Schema>,
@@ -253,6 +261,11 @@ impl Config {
         self.any_entry(section, id).and_then(as_entry)
     }
 
+    /// A contributed section with fixed keys. `None`: the program contributed none of this name.
+    pub fn section<T: SectionEntry>(&self, name: &str) -> Option<&T> {
+        self.sections.get(name).and_then(|section| as_entry(section.as_ref()))
+    }
+
     /// One entry of a contributed section, as any type.
     pub(crate) fn any_entry(&self, section: &str, id: &Name) -> Option<&dyn SectionEntry> {
         self.entries.get(section)?.get(id).map(Arc::as_ref)
@@ -283,6 +296,9 @@ impl Config {
         self.workers.unauthenticated_max = current.workers.unauthenticated_max;
         self.workers.unauthenticated_per_address_max = current.workers.unauthenticated_per_address_max;
         self.streams = current.streams.clone();
+        self.sections = current.sections.clone();
+        self.storage.artifact_retention = current.storage.artifact_retention;
+        self.storage.artifacts_per_tenant_max = current.storage.artifacts_per_tenant_max;
         let schema = &self.schema;
         self.dialects.keep_until_restart(&current.dialects, schema);
         self.places.retain(|key, _| !diff::needs_restart(schema, key));
@@ -308,6 +324,11 @@ impl Schema {
         let names = lane_variables::all(self).into_iter().map(|(_, name)| name);
         names.filter_map(|name| Some((name.clone(), std::env::var_os(&name)?.into_string().ok()?))).collect()
     }
+}
+
+/// The directories in which the system looks for programs.
+pub fn program_directories() -> Vec<PathBuf> {
+    std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
 }
 
 /// The entry as a `T`, if it is one.

@@ -8,6 +8,7 @@
 //! [`Stopped`]: crate::Stopped
 
 mod after_batch;
+mod answers;
 mod publish;
 
 use laneway_core::command::AdminCommand;
@@ -18,13 +19,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use laneway_core::{
-    Answer, AttemptEnd, AttemptId, Change, Command, Engine, EventKind, ExecutorOffer, Fence, Name,
-    NextAnswer, Now, Query, Reply, Seed, Settings, Span,
+    Answer, AttemptEnd, AttemptId, Change, Command, EventKind, ExecutorOffer, Fence, Name, NextAnswer, Now,
+    Query, Reply, Seed, Settings, Span,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+
+use answers::Answers;
 
 use crate::batch::{Committed, Driver, fresh_seed};
 use crate::clock::{Clock, StallWatch};
@@ -37,6 +40,7 @@ use crate::payload_cache::PayloadCache;
 use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
 use crate::sessions::TokenEstimate;
+use crate::tenant_permits::TenantPermits;
 use crate::webhooks::queue::WebhookQueue;
 
 /// Most commands that wait beside the inbox: enough to fill any batch.
@@ -46,6 +50,9 @@ const TAKEN_MAX: usize = 1_024;
 const COLLECT_FROM: usize = 8;
 /// How often the loop yields to collect requests before it goes on.
 const COLLECT_MAX: u32 = 8;
+
+/// One part in this many of the readers serves the lists of one tenant.
+const LISTS_PART: usize = 4;
 
 /// How a loop is started.
 pub struct Options {
@@ -234,25 +241,23 @@ impl Scheduler {
         let metrics = Metrics::new();
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
         let began = clock.now();
-        let seed = seed.map_or_else(fresh_seed, Ok)?;
-        let mut driver = Driver::recover(store, settings, seed, began)?;
-        let recovered = driver.recovered();
-        log_recovery(driver.engine(), &recovered, clock.now().mono.since(began.mono));
-        metrics.batch(&recovered);
+        let mut driver = Driver::recover(store, settings, seed.map_or_else(fresh_seed, Ok)?, began)?;
+        log_recovery(&mut driver, &metrics, clock.now().mono.since(began.mono));
         let (requests, requests_in) = mpsc::channel(inbox_len_max);
         let reader = driver.reader();
         let readers = Arc::new(Semaphore::new(readers_max));
         let events =
             EventBus::new(Arc::clone(&reader), Arc::clone(&readers), driver.last_event(), events_len_max);
-        let tokens = Arc::new(TokenTable::new(driver.engine().tokens()));
+        let tokens = watch::Sender::new(Arc::new(TokenTable::new(driver.engine().tokens())));
         let shared = Arc::new(Shared {
             events,
             metrics,
-            tokens: watch::Sender::new(tokens),
+            tokens,
             waiters: Default::default(),
             progress: Default::default(),
             reader,
             readers,
+            lists: TenantPermits::with_share(readers_max, (readers_max / LISTS_PART).max(1)),
             api_meter: ApiMeter::new(clock.clone()),
             load_board: Default::default(),
             clock: clock.clone(),
@@ -261,6 +266,7 @@ impl Scheduler {
             running: AtomicBool::new(true),
             token_estimate,
             workers: Default::default(),
+            additions: Default::default(),
             requests: requests.downgrade(),
         });
         let (messages, messages_in) = mpsc::channel(runner_inbox_len_max);
@@ -276,6 +282,7 @@ impl Scheduler {
             after_batch: Vec::new(),
             executors: BTreeMap::new(),
             cache: PayloadCache::new(payload_cache_bytes),
+            answers: Answers::new(),
             stall: StallWatch::new(clock),
             failures: FailureLog::default(),
             dialect_jobs,
@@ -284,17 +291,19 @@ impl Scheduler {
             stop: None,
             stopping: false,
         };
-        let running = looper.spawn()?;
-        Ok((Scheduler { requests, messages, shared, runners: Arc::default() }, running))
+        let scheduler = Scheduler { requests, messages, shared, runners: Arc::default() };
+        Ok((scheduler, looper.spawn()?))
     }
 }
 
-/// Logs the result of the recovery.
-fn log_recovery(engine: &Engine, recovered: &Committed, took: Span) {
+/// Logs and counts the result of the recovery.
+fn log_recovery(driver: &mut Driver, metrics: &Metrics, took: Span) {
+    let recovered = driver.recovered();
+    metrics.batch(&recovered);
     let is_lost =
         |change: &&Change| matches!(change, Change::AttemptClosed(closed) if closed.end == AttemptEnd::Lost);
     let attempts_lost = recovered.changes.iter().filter(is_lost).count();
-    let stats = engine.stats(None);
+    let stats = driver.engine().stats(None);
     let jobs = stats.scheduled + stats.queued + stats.assigned + stats.running;
     tracing::info!(jobs, attempts_lost, took_ms = took.0, "recovered");
 }
@@ -316,6 +325,7 @@ struct Loop {
     after_batch: Vec<AfterBatch>,
     executors: BTreeMap<Name, ExecutorEntry>,
     cache: PayloadCache,
+    answers: Answers,
     stall: StallWatch,
     failures: FailureLog,
     dialect_jobs: DialectJobs,
@@ -528,12 +538,8 @@ impl Loop {
         self.shared.events.publish(committed.events.drain(..));
         self.shared.waiters.wake(&ended);
         // Last, so that a caller who has its answer finds everything else as the answer says.
-        for (caller, reply) in callers.into_iter().zip(committed.replies.drain(..)) {
-            if let Some(caller) = caller {
-                // The caller may have gone away; the change stands.
-                drop(caller.send(reply));
-            }
-        }
+        let replies = callers.into_iter().zip(committed.replies.drain(..));
+        self.answers.send(replies.filter_map(|(caller, reply)| Some((caller?, reply))));
         self.driver.take_back(committed);
     }
 

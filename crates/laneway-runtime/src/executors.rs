@@ -10,6 +10,8 @@ pub mod local;
 pub(crate) mod logs;
 pub(crate) mod read_jobs;
 
+use std::sync::Arc;
+
 use laneway_core::{Bytes, Fence, JobRow, Name, NextAnswer, Seq, Span, Wall};
 
 pub use context::JobContext;
@@ -44,7 +46,7 @@ pub struct Offered {
     pub at: Wall,
     /// Row and payload, where they are still in memory; never of a job that others were merged into. A payload with
     /// bindings is what was submitted: see [`crate::bindings`].
-    pub kept: Option<(Box<JobRow>, Bytes)>,
+    pub kept: Option<(Arc<JobRow>, Bytes)>,
     /// Which attempt of its run it is; outside of runs, of its job.
     pub dispatch_seq: u64,
 }
@@ -53,7 +55,7 @@ pub struct Offered {
 #[derive(Debug)]
 pub struct Work {
     /// The job as stored.
-    pub row: Box<JobRow>,
+    pub row: Arc<JobRow>,
     /// The payload of the job.
     pub payload: Bytes,
     /// The payloads of the jobs that were merged into it, in the order of their submission.

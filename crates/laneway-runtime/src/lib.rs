@@ -5,6 +5,7 @@
 //! attempts to executors (`executors.rs`) and events to the event bus (`events.rs`). This crate makes no decisions about
 //! jobs: those are in `laneway-core`. It writes no rows: that is `laneway-store`.
 
+pub mod additions;
 pub mod artifacts;
 pub mod audit_rate;
 pub mod batch;
@@ -26,6 +27,7 @@ pub mod metrics;
 mod payload_cache;
 pub mod probes;
 mod queries;
+pub mod records;
 pub mod runs;
 pub mod scheduler;
 pub mod schedules;
@@ -33,6 +35,7 @@ pub mod sessions;
 pub mod shares;
 pub mod sse;
 pub mod storage_probe;
+pub mod store_probe;
 pub mod tenant_permits;
 mod tokens;
 pub mod unauthenticated;
@@ -41,7 +44,8 @@ pub mod webhooks;
 pub mod websocket;
 pub mod workers;
 
-pub use artifacts::{ARTIFACTS, ArtifactId, Part, PartOrder, PartTrouble};
+pub use additions::Prepare;
+pub use artifacts::{ARTIFACTS, ArtifactFiles, ArtifactId, LOCAL_WORKER, Part, PartOrder, PartTrouble};
 pub use batch::{Batch, Committed, Driver};
 pub use caller::Caller;
 pub use clock::Clock;
@@ -52,10 +56,12 @@ pub use executors::{Executor, Handler, Handlers, IntoOutcome, JobContext, Offere
 pub use laneway_store as store;
 pub use metrics::Metrics;
 pub use probes::{ApiMeter, LoadProbe};
+pub use records::RecordError;
 pub use runs::RunView;
 pub use scheduler::{ReadError, Retried, Scheduler, Stopped, TokenTable, WaitError};
 pub use sessions::{SessionsReset, TokenEstimate};
 pub use shares::{NoShare, Share, Shares};
+pub use store_probe::StoreHealth;
 pub use tenant_permits::TenantPermits;
 pub use webhooks::Webhooks;
 pub use workers::{BoundTask, PackageOrder, Report, ToWorker, WorkerLink, WorkerRun, WorkerTask};

@@ -4,6 +4,7 @@
 //! correctness.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use laneway_core::{Bytes, JobRow, Seq};
 
@@ -12,7 +13,7 @@ const ROW_LEN: usize = 512;
 
 /// Rows and payloads by job number. Numbers grow, so the first entry is the oldest.
 pub(crate) struct PayloadCache {
-    entries: BTreeMap<Seq, (Box<JobRow>, Bytes)>,
+    entries: BTreeMap<Seq, (Arc<JobRow>, Bytes)>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -23,7 +24,7 @@ impl PayloadCache {
     }
 
     /// Keeps a job's row and payload, at the cost of the oldest.
-    pub(crate) fn put(&mut self, row: Box<JobRow>, payload: Bytes) {
+    pub(crate) fn put(&mut self, row: Arc<JobRow>, payload: Bytes) {
         self.bytes += ROW_LEN + payload.len();
         if let Some((_, replaced)) = self.entries.insert(row.seq, (row, payload)) {
             self.bytes -= ROW_LEN + replaced.len();
@@ -35,7 +36,7 @@ impl PayloadCache {
     }
 
     /// Removes and returns a job's row and payload, if they are here.
-    pub(crate) fn take(&mut self, seq: Seq) -> Option<(Box<JobRow>, Bytes)> {
+    pub(crate) fn take(&mut self, seq: Seq) -> Option<(Arc<JobRow>, Bytes)> {
         let (row, payload) = self.entries.remove(&seq)?;
         self.bytes -= ROW_LEN + payload.len();
         Some((row, payload))
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    fn row(seq: u64) -> Box<JobRow> {
+    fn row(seq: u64) -> Arc<JobRow> {
         let spec = JobSpec::new(Name::fixed(DEFAULT_TENANT), Name::fixed("k"));
         let status = JobStatus {
             state: JobState::Queued,
@@ -68,7 +69,7 @@ mod tests {
             denied_until: None,
             last_event: 1,
         };
-        Box::new(JobRow {
+        Arc::new(JobRow {
             seq: Seq(seq),
             id: JobId(u128::from(seq)),
             spec,

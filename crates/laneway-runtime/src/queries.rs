@@ -9,12 +9,13 @@ use laneway_core::engine::{AgentStats, CapacityView, Explanation, Hold, LeaseVie
 use laneway_core::lease::Decision;
 use laneway_core::worker::WorkerView;
 use laneway_core::{
-    Answer, AttemptId, CapacitySettings, ExecutorOffer, FiringLogEntry, JobId, JobState, LaneUse, Name,
-    Query, Schedule, ScheduleId, Settings, Span, Wall,
+    Answer, AttemptId, CapacitySettings, ExecutorOffer, FiringLogEntry, JobId, JobState, KeptKeys, Key,
+    KeyUse, LaneUse, Name, Query, Record, RecordName, Schedule, ScheduleId, Settings, Span, Wall,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event_loop::ClientRequest;
+use crate::records::RECORDS_LISTED_MAX;
 use crate::scheduler::{Scheduler, Stopped};
 use crate::schedules::SCHEDULES_LISTED_MAX;
 
@@ -208,6 +209,34 @@ impl Scheduler {
     /// The state of a live job.
     pub async fn state_of(&self, job: JobId) -> Result<Option<JobState>, Stopped> {
         ask!(self, Query::JobState { job }, Answer::JobState(state) => state)
+    }
+
+    /// The keys that ended jobs keep, in the order of the jobs; of one tenant, or of all.
+    pub async fn kept_keys(&self, tenant: Option<Name>) -> Result<Vec<KeptKeys>, Stopped> {
+        ask!(self, Query::KeptKeys { tenant }, Answer::KeptKeys(rows) => rows)
+    }
+
+    /// How much of a key is taken. Another job may take the rest before the caller acts on the answer.
+    pub async fn key_use(&self, tenant: Name, key: Key) -> Result<KeyUse, Stopped> {
+        ask!(self, Query::KeyUse { tenant, key }, Answer::KeyUse(key) => key)
+    }
+
+    /// One record.
+    pub async fn record(&self, name: RecordName) -> Result<Option<Record>, Stopped> {
+        ask!(self, Query::Record { name }, Answer::Record(found) => found.map(|found| *found))
+    }
+
+    /// Records of a collection after the id `after`, in the order of their ids, at most [`RECORDS_LISTED_MAX`].
+    pub async fn records(
+        &self,
+        tenant: Name,
+        collection: Name,
+        after: Option<Name>,
+        limit: usize,
+    ) -> Result<Vec<Record>, Stopped> {
+        let limit = limit.min(RECORDS_LISTED_MAX);
+        let query = Query::Records { tenant, collection, after, limit };
+        ask!(self, query, Answer::Records(records) => records)
     }
 
     /// All settings in force.

@@ -74,7 +74,8 @@ impl Scheduler {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<RunRow>, ReadError> {
-        self.read(move |reader| reader.runs(&filter, before, limit.min(RUNS_PER_PAGE_MAX))).await
+        let tenant = filter.tenant.clone();
+        self.list(tenant, move |reader| reader.runs(&filter, before, limit.min(RUNS_PER_PAGE_MAX))).await
     }
 
     /// The payload that a job gets, with what its bindings bring. `None`: it is not stored. The inner error says which

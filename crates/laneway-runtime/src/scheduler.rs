@@ -21,6 +21,7 @@ use thiserror::Error;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::additions::Additions;
 use crate::batch::is_runner_message;
 use crate::bindings::compose;
 use crate::clock::Clock;
@@ -32,6 +33,7 @@ use crate::executors::local::{Handlers, LocalExecutor, Runners};
 use crate::metrics::Metrics;
 use crate::probes::{ApiMeter, LoadBoard};
 use crate::sessions::TokenEstimate;
+use crate::tenant_permits::TenantPermits;
 use crate::waiters::Waiters;
 use crate::webhooks::DueDelivery;
 use crate::webhooks::queue::WebhookQueue;
@@ -55,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) progress: ProgressTable,
     pub(crate) reader: Arc<dyn Reader>,
     pub(crate) readers: Arc<Semaphore>,
+    pub(crate) lists: TenantPermits,
     pub(crate) clock: Clock,
     pub(crate) webhook_queue: WebhookQueue,
     pub(crate) api_meter: ApiMeter,
@@ -64,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) running: AtomicBool,
     pub(crate) token_estimate: Option<TokenEstimate>,
     pub(crate) workers: Connections,
+    pub(crate) additions: Additions,
     /// Weak: a loop ends when the last handle is gone, and this is none.
     pub(crate) requests: mpsc::WeakSender<ClientRequest>,
 }
@@ -162,7 +166,8 @@ impl TokenTable {
 
 impl Scheduler {
     /// Hands one command to the loop and waits until what follows from it is durable.
-    pub async fn send(&self, command: Command) -> Result<Reply, Stopped> {
+    pub async fn send(&self, mut command: Command) -> Result<Reply, Stopped> {
+        self.shared.additions.prepare(&mut command);
         let (reply, answer) = oneshot::channel();
         if is_runner_message(&command) {
             self.messages.send(RunnerMessage { command, reply: Some(reply) }).await.map_err(|_| Stopped)?;
@@ -175,7 +180,7 @@ impl Scheduler {
     /// Asks for one job.
     pub async fn submit(&self, submission: Submission) -> Result<Result<Submitted, Rejection>, Stopped> {
         self.estimate_usage(std::slice::from_ref(&submission)).await?;
-        match self.send(Command::Submit(Box::new(submission))).await? {
+        match self.send(Command::Submit(Arc::new(submission))).await? {
             Reply::Submitted(submitted) => Ok(Ok(submitted)),
             Reply::Rejected(rejection) => Ok(Err(rejection)),
             other => unreachable!("the engine answers a submit with {other:?}"),
@@ -190,7 +195,7 @@ impl Scheduler {
     ) -> Result<Vec<Result<Submitted, Rejection>>, Stopped> {
         let count = items.len();
         self.estimate_usage(&items).await?;
-        match self.send(Command::SubmitBatch { items, atomic }).await? {
+        match self.send(Command::SubmitBatch { items: Arc::new(items), atomic }).await? {
             Reply::Batch(verdicts) => Ok(verdicts),
             Reply::Rejected(rejection) => Ok(vec![Err(rejection); count]),
             other => unreachable!("the engine answers a batch with {other:?}"),
@@ -390,6 +395,17 @@ impl Scheduler {
         look: impl FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ReadError> {
         read_store(&self.shared.readers, &self.shared.reader, look).await
+    }
+
+    /// Reads a list from the store, as [`Scheduler::read`] does. A list may look at many rows, so the lists of one tenant never use all
+    /// readers: its further lists wait for one another, and no other tenant waits for them.
+    pub async fn list<T: Send + 'static>(
+        &self,
+        tenant: Option<Name>,
+        look: impl FnOnce(&dyn Reader) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let _permit = self.shared.lists.take(tenant.as_ref()).await;
+        self.read(look).await
     }
 
     /// Waits until the job has ended, and gives it as stored. For a job that was merged into another one, that is the

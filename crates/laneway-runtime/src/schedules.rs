@@ -75,7 +75,8 @@ impl Scheduler {
         limit: usize,
     ) -> Result<FiringLogPage, ReadError> {
         let limit = limit.min(RUNS_LISTED_MAX);
-        self.read(move |reader| reader.firing_log(&filter, before, limit)).await
+        let tenant = filter.tenant.clone();
+        self.list(tenant, move |reader| reader.firing_log(&filter, before, limit)).await
     }
 
     /// The next runs of a timing, as if it began now.

@@ -63,7 +63,7 @@ pub fn mark_for(low: u64, log: u64) -> u64 {
 pub fn keep_reserve(dir: &Path, storage: StorageConfig, free: u64) -> io::Result<Option<&'static str>> {
     let path = dir.join(RESERVE);
     let there = std::fs::metadata(&path).ok().map(|found| found.len());
-    let StorageConfig { low, reserve, start_check: _ } = storage;
+    let StorageConfig { low, reserve, .. } = storage;
     match there {
         _ if reserve == there.unwrap_or(0) => return Ok(None),
         Some(_) if reserve == 0 => {
@@ -193,10 +193,21 @@ impl Probing {
 mod tests {
     use super::*;
 
+    fn storage(low: u64, reserve: u64) -> StorageConfig {
+        let artifact_retention = Duration::from_secs(60);
+        StorageConfig {
+            low,
+            reserve,
+            start_check: Duration::ZERO,
+            artifact_retention,
+            artifacts_per_tenant_max: 0,
+        }
+    }
+
     #[test]
     fn defect_06_the_reserve_is_made_where_there_is_space_and_taken_back_by_its_setting() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = |reserve| StorageConfig { low: 1 << 20, reserve, start_check: Duration::ZERO };
+        let storage = |reserve| storage(1 << 20, reserve);
         let len = || std::fs::metadata(dir.path().join(RESERVE)).ok().map(|found| found.len());
         assert_eq!(
             keep_reserve(dir.path(), storage(1 << 16), 1 << 20).unwrap(),
@@ -213,7 +224,7 @@ mod tests {
     #[test]
     fn defect_06_a_reserve_that_cannot_grow_stays_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let storage = |reserve| StorageConfig { low: 0, reserve, start_check: Duration::ZERO };
+        let storage = |reserve| storage(0, reserve);
         let len = || std::fs::metadata(dir.path().join(RESERVE)).ok().map(|found| found.len());
         assert_eq!(keep_reserve(dir.path(), storage(1 << 16), 2 << 20).unwrap(), Some("made"));
         // More than any file can have.

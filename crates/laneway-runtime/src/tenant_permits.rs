@@ -1,5 +1,5 @@
-//! Permits for work of which only a few pieces may be done at once, and of each tenant only one. A tenant with many waiting
-//! calls delays another tenant by at most one of them.
+//! Permits for work of which only a few pieces may be done at once, and of each tenant only one or a few. A tenant with many
+//! waiting calls delays another tenant by no more than that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Clone)]
 pub struct TenantPermits {
     all: Arc<Semaphore>,
+    per_tenant: usize,
     tenants: Arc<Mutex<HashMap<Name, Queue>>>,
 }
 
-/// The calls of one tenant: those that wait, and the one that has the permit.
+/// The calls of one tenant: those that wait, and those that have a permit.
 struct Queue {
     permit: Arc<Semaphore>,
     calls: usize,
@@ -34,15 +35,20 @@ struct Call {
 }
 
 impl TenantPermits {
-    /// A pool of `max` permits.
+    /// A pool of `max` permits, one for each tenant.
     pub fn new(max: usize) -> TenantPermits {
-        TenantPermits { all: Arc::new(Semaphore::new(max)), tenants: Arc::default() }
+        TenantPermits::with_share(max, 1)
+    }
+
+    /// A pool of `max` permits, of which each tenant has at most `per_tenant`.
+    pub fn with_share(max: usize, per_tenant: usize) -> TenantPermits {
+        TenantPermits { all: Arc::new(Semaphore::new(max)), per_tenant, tenants: Arc::default() }
     }
 
     /// Waits for a permit. Callers without a tenant count as one more tenant.
     pub async fn take(&self, tenant: Option<&Name>) -> TenantPermit {
         let (own, call) = self.enqueue(tenant.cloned().unwrap_or_else(|| Name::fixed("*")));
-        // The tenant's own permit first: calls of one tenant wait for one another before they wait for others.
+        // A permit of the tenant first: calls of one tenant wait for one another before they wait for others.
         let own = own.acquire_owned().await.expect("the semaphore is never closed");
         let all = Arc::clone(&self.all).acquire_owned().await.expect("the semaphore is never closed");
         TenantPermit { _own: own, _all: all, _call: call }
@@ -52,7 +58,7 @@ impl TenantPermits {
         let mut tenants = lock(&self.tenants);
         let queue = tenants
             .entry(tenant.clone())
-            .or_insert_with(|| Queue { permit: Arc::new(Semaphore::new(1)), calls: 0 });
+            .or_insert_with(|| Queue { permit: Arc::new(Semaphore::new(self.per_tenant)), calls: 0 });
         queue.calls += 1;
         (Arc::clone(&queue.permit), Call { tenant, tenants: Arc::clone(&self.tenants) })
     }

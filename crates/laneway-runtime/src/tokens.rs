@@ -1,7 +1,7 @@
-//! The methods of the scheduler for tokens.
+//! The methods of the scheduler for tokens, and the role behind the name of an actor.
 
 use laneway_core::command::AdminCommand;
-use laneway_core::{Command, Name, Origin, Reply, TokenRecord, Wall};
+use laneway_core::{Command, Name, Origin, Reply, Role, TokenRecord, Wall};
 
 use crate::scheduler::{Scheduler, Stopped};
 
@@ -31,5 +31,21 @@ impl Scheduler {
         origin: Origin,
     ) -> Result<Reply, Stopped> {
         self.send(Command::Admin(AdminCommand::RevokeToken { id, tenant, origin })).await
+    }
+
+    /// The role of an actor that submitted a job, as of now. `None`: it is no caller (a schedule, a part of the server), or its
+    /// right has ended: the token was revoked or has expired, or the server is not open any more.
+    pub fn role_of(&self, actor: &Name) -> Option<Role> {
+        let tokens = self.tokens();
+        if let Some(token) = tokens.get(actor) {
+            return token.is_active(self.wall()).then_some(token.role);
+        }
+        match actor.as_str() {
+            // The program that embeds the scheduler.
+            "embedded" => Some(Role::Admin),
+            "open" if tokens.is_empty() => Some(Role::Admin),
+            // A client certificate names its role: `cert:ROLE:TENANT`.
+            certificate => Role::parse(certificate.strip_prefix("cert:")?.split(':').next()?),
+        }
     }
 }

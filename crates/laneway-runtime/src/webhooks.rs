@@ -14,6 +14,7 @@ mod send;
 pub mod sign;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use laneway_core::command::DeliveryCommand;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use format::{CallbackFormat, Ended, Formats, NATIVE_FORMAT, Rendered};
+pub use format::{CallbackFormat, Ended, Formats, NATIVE_FORMAT, PlainSignature, Rendered};
 pub use guard::{Checked, Guard, GuardError};
 
 use hosts::{HostKey, Hosts};

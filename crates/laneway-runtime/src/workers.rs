@@ -14,7 +14,8 @@ use laneway_core::command::LogLine;
 use laneway_core::effect::OfferTo;
 use laneway_core::worker::{Orders, Register, WorkerMessage, WorkerOffer, WorkerReport};
 use laneway_core::{
-    Command, ConnectionId, Failure, Fence, Name, NextAnswer, Origin, Reply, Seq, Span, Task, TasksKept, Wall,
+    Bytes, Command, ConnectionId, Failure, Fence, JobRow, Name, NextAnswer, Origin, Reply, Seq, Span, Task,
+    TasksKept, Wall,
 };
 use laneway_store::Runnable;
 use serde_json::Value;
@@ -164,7 +165,7 @@ impl Connections {
             .partition(|offer| offer.offered.kept.as_ref().is_some_and(|(row, _)| !is_bound(row)));
         for mut offer in kept {
             if let Some((row, payload)) = offer.offered.kept.take() {
-                run(shared, offer, Runnable { row: *row, payload, merged: Vec::new() });
+                run(shared, offer, row, payload, Vec::new());
             }
         }
         if missing.is_empty() {
@@ -192,7 +193,7 @@ async fn read_and_run(shared: Arc<Shared>, missing: Vec<WorkerOffered>) {
     };
     for (offer, job) in missing.into_iter().zip(rows) {
         match job {
-            Ok(job) => run(&shared, offer, job),
+            Ok(Runnable { row, payload, merged }) => run(&shared, offer, Arc::new(row), payload, merged),
             Err(clash) => {
                 let (task, to) = (offer.task(), offer.to.connection);
                 shared.workers.send(to, ToWorker::Unfit(task, Box::new(clash)));
@@ -201,17 +202,16 @@ async fn read_and_run(shared: Arc<Shared>, missing: Vec<WorkerOffered>) {
     }
 }
 
-fn run(shared: &Shared, offer: WorkerOffered, job: Runnable) {
+fn run(shared: &Shared, offer: WorkerOffered, row: Arc<JobRow>, payload: Bytes, merged: Vec<Bytes>) {
     let task = offer.task();
     let WorkerOffered { offered, kind: _, to } = offer;
     let Offered { seq: _, fence, timeout, deadline, at, kept: _, dispatch_seq } = offered;
-    let Runnable { row, payload, merged } = job;
     let waited_for_others = row.spec.member.as_ref().is_some_and(|member| !member.depends_on.is_empty());
     if fence.attempt == 1 && !to.again && !waited_for_others {
         let eligible = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
         shared.metrics.waited(at.since(eligible));
     }
-    let work = Work { row: Box::new(row), payload, merged, fence, timeout, deadline, dispatch_seq };
+    let work = Work { row, payload, merged, fence, timeout, deadline, dispatch_seq };
     let task = WorkerTask { task, work, at, again: to.again };
     shared.workers.send(to.connection, ToWorker::Run(Box::new(task)));
 }

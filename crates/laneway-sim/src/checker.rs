@@ -8,6 +8,7 @@ mod admission;
 mod calls;
 mod causes;
 mod deliveries;
+mod documents;
 mod follow;
 mod leases;
 mod limits;
@@ -85,6 +86,7 @@ pub struct Checker {
     /// Attempts that the commit that is being followed closes because their worker did not answer.
     unanswered: Vec<Fence>,
     calls: calls::Calls,
+    documents: documents::Documents,
     /// When the server last looked at the clock.
     looked_at: u64,
     /// No lease ends before this time: the server was held up, perhaps.
@@ -171,6 +173,7 @@ impl Checker {
             denied: Vec::new(),
             unanswered: Vec::new(),
             calls: calls::Calls::default(),
+            documents: documents::Documents::default(),
             looked_at: 0,
             floor: 0,
         }
@@ -191,6 +194,7 @@ impl Checker {
         self.rebuilding = false;
         self.stopping.clear();
         self.denied.clear();
+        self.documents.begin_batch();
         self.resetting = sessions::resets(given);
         let rebuilds = noted.iter().any(|note| matches!(note, Noted::Loaded)) && !given.restart;
         if given.commands.is_empty() {
@@ -351,6 +355,7 @@ impl Checker {
         self.slots_closed(effects)?;
         self.runs_rest(given, effects)?;
         self.calls_rest(effects)?;
+        self.documents_rest(effects)?;
         let left =
             doomed.iter().find(|&&seq| self.ledger.jobs.get(&seq).is_some_and(|entry| entry.end.is_none()));
         hold("I14", left.is_none(), || format!("a server that stops leaves job {left:?} waiting"))?;

@@ -190,7 +190,10 @@ impl SqliteFile {
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
-        self.store = None;
+        // As a kill leaves it: commits that are not in the tables yet stay in the log.
+        if let Some(store) = self.store.take() {
+            store.abandon();
+        }
         self.store = Some(SqliteStore::open(&self.dir, SqliteOptions::default())?);
         Ok(())
     }

@@ -4,14 +4,15 @@
 //! allow, and it keeps two pictures of every job that must agree: one from the changes, one from the events. It judges
 //! neither time nor causes nor limits: that is the checker's and the reference's work.
 
+mod documents;
 mod purge;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
     AttemptEnd, AttemptId, CallRow, Change, ClosedAttempt, DeliveryRow, DeliveryState, Effects, Event,
-    EventKind, Fence, JobEnd, JobId, JobRow, JobState, JobStatus, Name, OpenAttempt, Reason, RunRow,
-    RunState, Seq, SessionRow, TokenRecord, Wall,
+    EventKind, Fence, JobEnd, JobId, JobRow, JobState, JobStatus, KeptKeys, Name, OpenAttempt, Reason,
+    Record, RecordName, RunRow, RunState, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::calendar::Calendar;
@@ -44,6 +45,10 @@ pub struct Ledger {
     pub runs: BTreeMap<Seq, RunEntry>,
     /// The latest call of every node that was called.
     pub calls: BTreeMap<Seq, CallRow>,
+    /// The keys that ended jobs keep.
+    pub kept_keys: BTreeMap<JobId, KeptKeys>,
+    /// Every record, as it was put last.
+    pub records: BTreeMap<RecordName, Record>,
     /// Number of the latest event.
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
@@ -215,6 +220,10 @@ impl Ledger {
             | Change::EventsPruned { .. }
             | Change::OverridesPut(_)
             | Change::ClockSeen(_) => Ok(()),
+            Change::KeysKept(_)
+            | Change::KeysReleased(_)
+            | Change::RecordPut { .. }
+            | Change::RecordDeleted { .. } => self.document_change(change),
             of_schedule => self.calendar.change(of_schedule),
         }
     }
@@ -465,30 +474,7 @@ impl Ledger {
                 Ok(())
             }
             Change::RunsPruned { lane, finished_before, keyed_finished_before, .. } => {
-                let Ledger { runs, jobs, ended, deliveries, .. } = self;
-                for run in runs.values_mut().filter(|run| run.row.spec.lane == *lane) {
-                    let owes = |seq: u64| {
-                        let delivery = deliveries.get(&Seq(seq));
-                        jobs.get(&Seq(seq)).is_some_and(|entry| entry.open.is_some())
-                            || delivery.is_some_and(|row| row.state == DeliveryState::Waiting)
-                    };
-                    let limit = match run.row.spec.idempotency {
-                        Some(_) => keyed_finished_before.min(finished_before),
-                        None => finished_before,
-                    };
-                    run.purgeable |=
-                        run.row.finished_at.is_some_and(|at| at < *limit) && !run.row.seqs().any(owes);
-                    if !run.purgeable {
-                        continue;
-                    }
-                    // What just ended is still among the live ones until the commit is closed.
-                    for seq in run.row.seqs().map(Seq) {
-                        let entry = ended.get_mut(&seq).or_else(|| jobs.get_mut(&seq));
-                        if let Some(entry) = entry {
-                            entry.purgeable = true;
-                        }
-                    }
-                }
+                self.may_forget_runs(lane, *finished_before, *keyed_finished_before);
                 Ok(())
             }
             _ => Ok(()),

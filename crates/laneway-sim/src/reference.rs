@@ -249,7 +249,8 @@ impl Reference {
                 })
             && spec.keys.iter().all(|key| {
                 let holds = |other: &JobSpec| other.tenant == spec.tenant && other.keys.contains(key);
-                is_open(self.key_max(&key.name), &|other| holds(&other.row.spec))
+                let limit = self.key_max(&key.name).saturating_sub(ledger.keepers(&spec.tenant, key));
+                is_open(limit, &|other| holds(&other.row.spec))
             })
             && self.is_next_of_session(ledger, entry)
     }

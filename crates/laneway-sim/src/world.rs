@@ -6,6 +6,7 @@
 mod attempts;
 mod calendars;
 mod clients;
+mod documents;
 mod graphs;
 mod pull_workers;
 mod push_workers;
@@ -155,11 +156,15 @@ pub enum Step {
     RebindWorker,
     /// A message about a task arrives again.
     TaskAgain,
+    /// A client frees the keys that an ended job keeps.
+    ReleaseKeys,
+    /// A client stores or deletes a record.
+    Record,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 37] = [
+    pub const ALL: [Step; 39] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -197,6 +202,8 @@ impl Step {
         Step::DrainWorker,
         Step::RebindWorker,
         Step::TaskAgain,
+        Step::ReleaseKeys,
+        Step::Record,
     ];
 
     /// How often it usually happens, against the others.
@@ -239,6 +246,8 @@ impl Step {
             Step::DrainWorker => 3,
             Step::RebindWorker => 3,
             Step::TaskAgain => 12,
+            Step::ReleaseKeys => 10,
+            Step::Record => 8,
         }
     }
 
@@ -267,6 +276,8 @@ impl Step {
                 | SubmitRun
                 | CancelRun
                 | TaskAgain
+                | ReleaseKeys
+                | Record
         )
     }
 }
@@ -474,6 +485,8 @@ impl World {
             Step::DrainWorker => Some(self.drain_worker()),
             Step::RebindWorker => Some(self.rebind_worker()),
             Step::TaskAgain => self.report_task_again(),
+            Step::ReleaseKeys => self.release_keys(),
+            Step::Record => Some(self.record()),
             _ => None,
         }
     }

@@ -8,8 +8,8 @@
 use laneway_core::command::LogLine;
 use laneway_core::{
     Bytes, CallRow, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Fence, FiringLogEntry, JobEnd, JobId,
-    JobRow, JobStatus, Name, OpenAttempt, RunRow, RunState, Schedule, ScheduleId, ScheduleState, Seq,
-    SessionRow, TokenRecord, Wall,
+    JobRow, JobStatus, KeptKeys, Name, OpenAttempt, Record, RecordName, RunRow, RunState, Schedule,
+    ScheduleId, ScheduleState, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::StoreError;
@@ -61,6 +61,12 @@ pub(crate) struct JobPrune<'a> {
     pub finished_before: Wall,
     pub keyed_finished_before: Wall,
     pub max: u32,
+}
+
+impl<'a> JobPrune<'a> {
+    fn of(lane: &'a Name, finished_before: Wall, keyed_finished_before: Wall, max: u32) -> JobPrune<'a> {
+        JobPrune { lane, finished_before, keyed_finished_before, max }
+    }
 }
 
 /// Delete entries of the firing log and slots.
@@ -120,12 +126,20 @@ pub(crate) enum Step<'a> {
     PutCall(&'a CallRow),
     /// Then delete ended runs with their jobs.
     PruneRuns(JobPrune<'a>),
+    /// Store the keys that an ended job keeps.
+    KeepKeys(&'a KeptKeys),
+    /// Delete them.
+    ReleaseKeys(JobId),
+    /// Store a record in place of the one with this version, or of none.
+    PutRecord(&'a Record, Option<u64>),
+    /// Delete the record with this version.
+    DeleteRecord(&'a RecordName, u64),
 }
 
 /// The steps of a commit, in order.
-pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
+pub(crate) fn fold<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Result<Vec<Step<'a>>, StoreError> {
     let mut steps = Vec::new();
-    let mut of_jobs: Vec<(Seq, u32, &Change)> = Vec::with_capacity(changes.len());
+    let mut of_jobs: Vec<(Seq, u32, &Change)> = Vec::new();
     for (index, change) in (0u32..).zip(changes) {
         if let Some(seq) = job_of(change) {
             of_jobs.push((seq, index, change));
@@ -133,21 +147,11 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
         let step = match change {
             Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
-                Step::PruneJobs(JobPrune {
-                    lane,
-                    finished_before: *finished_before,
-                    keyed_finished_before: *keyed_finished_before,
-                    max: *max,
-                })
+                Step::PruneJobs(JobPrune::of(lane, *finished_before, *keyed_finished_before, *max))
             }
             Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
                 flush(&mut of_jobs, &mut steps)?;
-                Step::PruneRuns(JobPrune {
-                    lane,
-                    finished_before: *finished_before,
-                    keyed_finished_before: *keyed_finished_before,
-                    max: *max,
-                })
+                Step::PruneRuns(JobPrune::of(lane, *finished_before, *keyed_finished_before, *max))
             }
             Change::RunCreated(row) => Step::PutRun(row),
             Change::RunDefined { first, definition } => Step::DefineRun(*first, definition),
@@ -173,6 +177,10 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
                     max: *max,
                 })
             }
+            Change::KeysKept(row) => Step::KeepKeys(row),
+            Change::KeysReleased(job) => Step::ReleaseKeys(*job),
+            Change::RecordPut { record, replaces } => Step::PutRecord(record, *replaces),
+            Change::RecordDeleted { name, version } => Step::DeleteRecord(name, *version),
             Change::JobCreated { .. }
             | Change::JobMoved { .. }
             | Change::LogAppended { .. }
@@ -193,7 +201,7 @@ pub(crate) fn fold(changes: &[Change]) -> Result<Vec<Step<'_>>, StoreError> {
 }
 
 /// The job whose rows a change is about.
-fn job_of(change: &Change) -> Option<Seq> {
+pub(crate) fn job_of(change: &Change) -> Option<Seq> {
     match change {
         Change::JobCreated { row, .. } => Some(row.seq),
         Change::JobMoved { seq, .. } | Change::LogAppended { seq, .. } => Some(*seq),

@@ -10,6 +10,7 @@
 
 mod batch;
 mod codec;
+mod log;
 mod logs;
 pub mod memory;
 mod rows;

@@ -168,6 +168,8 @@ impl Store for MemoryStore {
         for session in state.sessions.values() {
             visit(Loaded::Session(session.clone()));
         }
+        state.kept_keys.values().for_each(|row| visit(Loaded::KeptKeys(row.clone())));
+        state.records.values().for_each(|record| visit(Loaded::Record(record.clone())));
         let owed = state.jobs.values().filter(|job| job.is_owed());
         owed.filter_map(|job| job.delivery.clone()).for_each(|row| visit(Loaded::Delivery(row)));
         Ok(state.counters())

@@ -1,8 +1,12 @@
-//! The store in SQLite: one file, one writer, durable before it answers.
+//! The store in SQLite: a commit log that acknowledges, and tables behind it.
 //!
-//! One connection both writes and checkpoints; readers are read-only and see committed state. A commit is one
-//! transaction with one fsync. After a commit, fsync or checkpoint that failed, the store rejects everything: what is on
-//! disk is not known, and only a fresh start finds out.
+//! A commit is appended to the log, with one fsync, and is durable then. A second thread writes commits to the tables, many in
+//! one transaction; so a job that comes and goes in the meantime is written once. What the tables lack after a crash is
+//! written there at the next start. Readers see everything that is durable: one job is read from the tables and the commits
+//! that wait, and lists wait until the tables have caught up.
+//!
+//! After an append, a transaction or a checkpoint that failed, the store rejects everything: what is on disk is not known,
+//! and only a fresh start finds out.
 
 mod attempts;
 pub mod check;
@@ -15,6 +19,7 @@ mod epoch;
 mod events;
 pub mod files;
 mod firing_log;
+mod kept_keys;
 mod live;
 mod load;
 mod lock;
@@ -22,71 +27,62 @@ mod mark;
 mod migrate;
 mod offline;
 mod open;
+mod overlay;
 mod pages;
+mod pending;
 mod pool;
+mod precheck;
 mod prune;
 mod query;
+mod records;
+mod replay;
 mod runs;
 mod schedules;
 mod sessions;
+mod shared;
 mod sums;
+mod tables;
 mod whole;
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use laneway_core::engine::StoreCounters;
-use laneway_core::{Bytes, Effects, Name, TokenRecord};
-use rusqlite::config::DbConfig;
+use laneway_core::{Bytes, Effects, Fence, JobId, Prior, Seq, TokenRecord};
 use rusqlite::types::FromSqlError;
-use rusqlite::{Connection, ErrorCode, ffi};
+use rusqlite::{ErrorCode, ffi};
 
 use crate::codec::EventWriter;
+use crate::log::CommitLog;
+use crate::rows::{stored_attempt_id, stored_job_id};
 use crate::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
-use checkpoint::Checkpoints;
-use live::Live;
+use columns::{number, small};
 use lock::DirLock;
-use mark::{LogEnd, Marker};
+use mark::Marker;
 pub use open::SqliteOptions;
+use pending::{Commit, EventBytes};
 use pool::Pool;
+use precheck::Precheck;
 use query::SqliteReader;
+use shared::Shared;
+use tables::Tables;
 
 /// The store in SQLite. Holds the lock on its data directory for as long as it lives.
 pub struct SqliteStore {
-    // Fields drop in order: the connection closes before the lock goes.
-    conn: Connection,
-    pool: Arc<Pool>,
-    live: Live,
-    numbers: Numbers,
+    // Fields drop in order: the connections close before the lock goes.
+    shared: Arc<Shared>,
+    precheck: Precheck,
+    events: EventWriter,
+    last_event: u64,
+    /// The last commit that deletes jobs, and so their idempotency keys.
+    prunes: u64,
     /// The epoch that this opening took.
     epoch: Epoch,
-    lanes: HashMap<Name, i64>,
-    events: EventWriter,
-    blob: Vec<u8>,
-    checkpoints: Checkpoints,
-    marker: Marker,
-    /// Frames in the log after the last commit, as SQLite reports them.
-    frames: Arc<AtomicU64>,
-    /// How many checkpoints were begun; the row of table `store_state` has the same number.
-    begun: u64,
     failed: Option<String>,
-    dir: PathBuf,
+    /// The thread that writes the tables.
+    writer: Option<JoinHandle<()>>,
     _lock: DirLock,
-}
-
-/// The counters of the store, and the end of its chain of hashes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Numbers {
-    /// Highest job number ever stored.
-    last_seq: u64,
-    /// How many jobs have ended, ever.
-    last_ended: u64,
-    /// Highest event number ever stored.
-    last_event: u64,
-    /// Hash of the last event batch.
-    hash: [u8; 32],
 }
 
 impl SqliteStore {
@@ -101,96 +97,119 @@ impl SqliteStore {
         }
     }
 
-    /// Writes down that the commit that just returned is durable.
-    fn mark_commit(&mut self) {
-        self.marker.committed(&self.numbers, self.frames.load(Ordering::Relaxed), self.begun);
+    /// Starts the thread that writes the tables.
+    fn start(
+        tables: Tables,
+        log: CommitLog,
+        marker: Arc<Mutex<Marker>>,
+        pool: Arc<Pool>,
+        epoch: Epoch,
+        lock: DirLock,
+    ) -> Result<SqliteStore, StoreError> {
+        let (precheck, last_event) = (precheck_of(&tables)?, tables.numbers.last_event);
+        let shared = Arc::new(Shared::new(tables, log, marker, pool));
+        let writer = std::thread::Builder::new().name("laneway-tables".into()).spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.write_tables()
+        });
+        let cannot =
+            |error| StoreError::Failed(format!("cannot start the thread that writes the tables: {error}"));
+        Ok(SqliteStore {
+            shared,
+            precheck,
+            events: EventWriter::default(),
+            last_event,
+            prunes: 0,
+            epoch,
+            failed: None,
+            writer: Some(writer.map_err(cannot)?),
+            _lock: lock,
+        })
     }
 
-    /// Checkpoints when the log has grown enough.
-    fn checkpoint_if_due(&mut self, bytes: usize) -> Result<(), StoreError> {
-        let (numbers, marker, begun, frames) =
-            (&self.numbers, &mut self.marker, &mut self.begun, &self.frames);
-        // The number is in the log before its checkpoint, so the database never has a higher one than the log.
-        let number = |conn: &Connection| {
-            let sql = "UPDATE store_state SET checkpoints = ?1";
-            let numbered = conn.prepare_cached(sql)?.execute([(*begun + 1).cast_signed()]);
-            numbered.map_err(at_commit)?;
-            marker.committed(numbers, frames.load(Ordering::Relaxed), *begun);
-            *begun += 1;
-            Ok(())
-        };
-        match self.checkpoints.after_commit(&self.conn, bytes, number) {
-            Ok(true) => self.marker.moved(self.begun),
-            // Nothing is lost: what does not fit into the database stays in the log until it does.
-            Ok(false) | Err(StoreError::Full(_)) => {}
-            Err(other) => return Err(other),
+    /// Ends the store as a kill would: commits that are not in the tables stay in the log, and the next start writes them.
+    pub fn abandon(mut self) {
+        self.end();
+        self.failed = Some("it was abandoned".to_owned());
+    }
+
+    fn stop_writer(&mut self) {
+        self.shared.pending.stop();
+        if let Some(writer) = self.writer.take() {
+            // A panic of the thread was reported, and the store has failed.
+            let _ = writer.join();
         }
+    }
+
+    fn end(&mut self) {
+        self.stop_writer();
+        self.shared.close_tables();
+    }
+
+    fn commit_checked(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
+        epoch.check(self.epoch)?;
+        commit::check_numbers(self.last_event, &effects.events)?;
+        if effects.changes.is_empty() && effects.events.is_empty() {
+            return Ok(());
+        }
+        self.shared.pending.wait_for_space()?;
+        self.precheck.written(self.shared.pending.stored_until());
+        let events = EventBytes::of(&mut self.events, &effects.events);
+        let last_event = effects.events.last().map_or(self.last_event, |event| event.number);
+        if self.precheck.admit(&effects.changes) {
+            let number = self.shared.append(epoch, &effects.changes, events.as_ref())?;
+            self.precheck.appended(number, &effects.changes);
+            let commit = Commit::new(number, effects.changes.clone(), events);
+            if commit.prunes() {
+                self.prunes = number;
+            }
+            self.shared.pending.push(commit);
+        } else {
+            self.shared.commit_to_tables(epoch, effects.changes.clone(), events)?;
+            self.precheck.take_in(&effects.changes);
+        }
+        self.last_event = last_event;
         Ok(())
-    }
-
-    /// Finds space on a full disk: first the reserve, then the log, which begins anew once all of it is in the database.
-    fn make_space(&mut self) -> bool {
-        if files::release_reserve(&self.dir) {
-            return true;
-        }
-        self.move_all().unwrap_or(false)
-    }
-
-    /// Moves everything into the database and empties the log. False: a reader is in the way. The mark knows that everything
-    /// is there before the log goes, so that a crash at any moment leaves files that belong together.
-    fn move_all(&mut self) -> Result<bool, StoreError> {
-        if !checkpoint::full(&self.conn)? {
-            return Ok(false);
-        }
-        self.marker.moved(self.begun);
-        checkpoint::truncate(&self.conn)
-    }
-
-    /// Moves everything into the database, and records there that it is complete without its log.
-    fn close_in_order(&mut self) -> Result<bool, StoreError> {
-        // In two steps: the row must not be in the database before everything else is.
-        if !self.move_all()? {
-            return Ok(false);
-        }
-        self.conn.execute("UPDATE store_state SET closed = 1", [])?;
-        if !self.move_all()? {
-            return Ok(false);
-        }
-        let settled = self.marker.settle(&self.numbers, LogEnd::default(), Some((self.begun, self.begun)));
-        settled.map_err(|error| StoreError::Failed(format!("cannot write {}: {error}", files::MARK)))?;
-        // Where no reader is left, the empty log goes with the last connection.
-        self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-        Ok(true)
     }
 
     /// Fails once a commit has failed.
     fn check_well(&self) -> Result<(), StoreError> {
-        match &self.failed {
+        match self.failed.clone().or_else(|| self.shared.pending.failure()) {
             None => Ok(()),
             Some(why) => Err(StoreError::Failed(format!("it failed before and must be opened anew: {why}"))),
         }
     }
 }
 
+impl Drop for SqliteStore {
+    /// Writes the commits that wait to the tables, unless the store has failed: the next start has less to do then.
+    fn drop(&mut self) {
+        if self.writer.is_some() && self.check_well().is_ok() {
+            let _ = self.shared.catch_up();
+        }
+        self.end();
+    }
+}
+
 impl Store for SqliteStore {
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         self.check_well()?;
-        load::load(self, visit)
+        load::load(&mut *self.shared.tables_now()?, visit)
     }
 
     fn counters(&mut self) -> Result<StoreCounters, StoreError> {
         self.check_well()?;
-        load::counters(self)
+        load::counters(&*self.shared.tables_now()?)
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
         self.check_well()?;
-        load::tokens(&self.conn)
+        load::tokens(&self.shared.tables_now()?.conn)
     }
 
     fn overrides(&mut self) -> Result<Option<Bytes>, StoreError> {
         self.check_well()?;
-        load::overrides(&self.conn)
+        load::overrides(&self.shared.tables_now()?.conn)
     }
 
     fn epoch(&self) -> Epoch {
@@ -199,7 +218,7 @@ impl Store for SqliteStore {
 
     fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         self.check_well()?;
-        let result = commit::commit(self, epoch, effects);
+        let result = self.commit_checked(epoch, effects);
         if let Err(StoreError::Failed(why) | StoreError::Damaged(why) | StoreError::Full(why)) = &result {
             self.failed = Some(why.clone());
         }
@@ -208,23 +227,61 @@ impl Store for SqliteStore {
 
     fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
         self.check_well()?;
-        Ok(Priors {
-            jobs: load::priors(&self.conn, &keys.jobs)?,
-            runs: runs::priors(&self.conn, &keys.runs)?,
+        if keys.is_empty() {
+            return Ok(Priors::default());
+        }
+        if self.prunes > self.shared.pending.stored_until() {
+            self.shared.catch_up()?;
+        }
+        let precheck = &mut self.precheck;
+        self.shared.pool.read(|conn| {
+            let mut jobs: Vec<Option<Prior>> = load::priors(conn, &keys.jobs)?;
+            for ((tenant, key), prior) in keys.jobs.iter().zip(&mut jobs) {
+                // A key whose commit waits is not in the tables yet.
+                *prior = prior.or_else(|| precheck.prior(tenant, key));
+                if prior.is_none() {
+                    precheck.key_is_free(tenant, key);
+                }
+            }
+            Ok(Priors { jobs, runs: runs::priors(conn, &keys.runs)? })
         })
     }
 
     fn close(&mut self) -> Result<bool, StoreError> {
         self.check_well()?;
-        self.pool.close_idle();
-        let closed = self.close_in_order();
+        self.shared.catch_up()?;
+        self.stop_writer();
+        let closed = self.shared.close();
         self.failed = Some("it was closed".to_owned());
         closed
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
-        Arc::new(SqliteReader(Arc::clone(&self.pool)))
+        Arc::new(SqliteReader(Arc::clone(&self.shared)))
     }
+}
+
+/// What the next commit must fit.
+fn precheck_of(tables: &Tables) -> Result<Precheck, StoreError> {
+    let last_id =
+        tables.conn.query_row("SELECT max(id) FROM job", [], |row| row.get::<_, Option<Vec<u8>>>(0))?;
+    let last_id = last_id.map_or(Ok(JobId(0)), |id| stored_job_id(&id))?;
+    let mut select = tables.conn.prepare(
+        "SELECT open_attempt.seq, attempt, attempt_id, lease_epoch, job.id FROM open_attempt JOIN job USING (seq)",
+    )?;
+    let mut rows = select.query([])?;
+    let mut open: Vec<(Seq, Fence)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let fence = Fence {
+            job: stored_job_id(row.get_ref(4)?.as_blob()?)?,
+            attempt: small(row, 1)?,
+            attempt_id: stored_attempt_id(row.get_ref(2)?.as_blob()?)?,
+            lease_epoch: small(row, 3)?,
+        };
+        open.push((Seq(number(row, 0)?), fence));
+    }
+    let live = tables.live.chunks().into_iter().flat_map(|chunk| tables.live.jobs_of(chunk));
+    Ok(Precheck::new(tables.numbers.last_seq, last_id, live, open.into_iter()))
 }
 
 impl From<rusqlite::Error> for StoreError {

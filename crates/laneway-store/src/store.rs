@@ -7,8 +7,8 @@ use laneway_core::engine::StoreCounters;
 use laneway_core::worker::DispatchLine;
 use laneway_core::{
     AttemptEnd, Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Effects, EndedMember,
-    Event, EventKind, FiringLogEntry, JobEnd, JobId, JobRow, JobState, Name, OpenAttempt, Prior, PriorRun,
-    RunId, RunRow, RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
+    Event, EventKind, FiringLogEntry, JobEnd, JobId, JobRow, JobState, KeptKeys, Name, OpenAttempt, Prior,
+    PriorRun, Record, RunId, RunRow, RunState, Schedule, ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 use thiserror::Error;
 
@@ -73,7 +73,8 @@ pub struct Priors {
 pub trait Store: Send {
     /// Visits everything that a start needs, in this order: the name of every lane that has or had jobs, every schedule, the
     /// newest entries of the firing log, every open run, every live job, every open attempt (with its job where that has
-    /// ended already), the calls of open runs, the state of sessions, and every waiting delivery. Returns the counters.
+    /// ended already), the calls of open runs, the state of sessions, the keys that ended jobs keep, every record, and every
+    /// waiting delivery. Returns the counters.
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError>;
 
     /// The counters, without the jobs. A store overrides this where it needs no walk through its rows.
@@ -124,6 +125,10 @@ pub trait Reader: Send + Sync {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;
+
+    /// The job that an idempotency key of a tenant stands for, with the digest of its request. The engine decides what a
+    /// second submit with the key means; this only lets a caller look before it checks anything else.
+    fn prior(&self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError>;
 
     /// The jobs of these numbers, in the given order; those that are not stored are left out.
     fn jobs_at(&self, jobs: &[Seq]) -> Result<Vec<JobView>, StoreError>;
@@ -225,6 +230,10 @@ pub enum Loaded {
     Delivery(DeliveryRow),
     /// What is known of a session beside its jobs.
     Session(SessionRow),
+    /// The keys that an ended job keeps.
+    KeptKeys(KeptKeys),
+    /// A record.
+    Record(Record),
 }
 
 /// What is needed to run a job.

@@ -8,10 +8,12 @@ mod deliveries;
 pub mod driver;
 mod events;
 mod fence;
+mod kept_keys;
 mod keys;
 mod load;
 mod prune;
 mod query;
+mod records;
 mod runs;
 mod schedules;
 mod sessions;
@@ -48,6 +50,8 @@ pub fn cases() -> impl Iterator<Item = Case> {
         schedules::CASES,
         deliveries::CASES,
         runs::CASES,
+        kept_keys::CASES,
+        records::CASES,
     ]
     .into_iter()
     .flatten()

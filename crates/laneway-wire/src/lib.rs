@@ -14,6 +14,7 @@ extern crate laneway_no_schema as utoipa;
 mod artifact;
 mod attempt;
 mod batch;
+mod browser;
 mod config;
 mod delivery;
 mod event;
@@ -22,11 +23,13 @@ pub mod frame;
 mod instance;
 mod job;
 mod job_request;
+pub mod json;
 mod lane;
 mod lease;
 mod log;
 mod object;
 mod problem;
+mod profile;
 pub mod resend;
 mod run;
 mod schedule;
@@ -43,6 +46,7 @@ mod tests;
 pub use artifact::{ArtifactList, JobArtifact};
 pub use attempt::{Attempt, AttemptList};
 pub use batch::{BATCH_JOBS_MAX, BatchItem, BatchRequest, BatchResponse};
+pub use browser::{BrowserList, BrowserTab, BrowserTabList, OpenBrowser, StartBrowserRequest};
 pub use config::ConfigReload;
 pub use delivery::{Delivery, DeliveryList, DeliveryTry};
 pub use event::{
@@ -63,6 +67,9 @@ pub use lease::{
 pub use log::{LogLine, LogList};
 pub use object::{Object, UpTo};
 pub use problem::Problem;
+pub use profile::{
+    Profile, ProfileList, ProfilePatchRequest, ProfileProxy, ProfileRequest, ProfileWindow, ProxyRequest,
+};
 pub use run::{NodeBinding, NodeChain, NodeRequest, Run, RunError, RunList, RunNode, RunRequest};
 pub use schedule::{
     PreviewedFiring, Schedule, ScheduleFiredByHand, ScheduleFiring, ScheduleFiringList, ScheduleList,

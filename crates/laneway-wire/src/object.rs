@@ -47,6 +47,15 @@ where
     Option::deserialize(deserializer).map(Some)
 }
 
+/// For fields of a patch that are objects.
+pub(crate) fn nullable_object<'de, T, D>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    optional(deserializer).map(Some)
+}
+
 /// For optional fields.
 pub(crate) fn optional<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where

@@ -37,7 +37,7 @@ pub struct Drain {
 /// The health of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok`, or `degraded` while the server stops or storage is low.
+    /// `ok`, or `degraded` while the server stops, storage is low, or the store answers slowly or not at all.
     pub status: String,
     /// Why it is degraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ pub struct Health {
     /// The load of the server. Absent for callers that may not see statistics of the whole server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<HealthQueue>,
-    /// `ok` while the store works.
+    /// `ok`; `slow` if the store takes longer than a second to answer; `failed` if it cannot be read.
     pub db: String,
     /// The time of the server.
     pub timestamp: String,

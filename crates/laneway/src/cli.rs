@@ -4,8 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::ServerArgs;
 use crate::commands::{
-    artifacts, backup, bench, capacity, completions, config, deliveries, demo, drain, events, instances,
-    jobs, lanes, leases, runs, schedules, serve, sessions, stats, store, submit, token, worker, workers,
+    artifacts, backup, bench, browsers, capacity, completions, config, deliveries, demo, drain, events,
+    instances, jobs, lanes, leases, profiles, runs, schedules, serve, sessions, stats, store, submit, token,
+    worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;
@@ -79,6 +80,10 @@ pub enum AsyncCommand {
     Deliveries(deliveries::DeliveriesArgs),
     /// List, pause, resume and limit lanes
     Lanes(lanes::LanesArgs),
+    /// Create, list, change, trash, restore and delete browser profiles
+    Profiles(profiles::ProfilesArgs),
+    /// List, start, stop and open the browsers of the server's machine
+    Browsers(browsers::BrowsersArgs),
     /// List, put and delete servers of browser tabs
     Instances(instances::InstancesArgs),
     /// List, request, release and revoke leases of pull workers

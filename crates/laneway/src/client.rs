@@ -2,6 +2,7 @@
 //!
 //! It handles paths, headers and errors. The requests and the rendering of answers are in `commands/`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -130,6 +131,12 @@ impl Client {
         self.base.as_str().trim_end_matches('/')
     }
 
+    /// True when the server is on this machine.
+    pub fn is_local(&self) -> bool {
+        let host = self.base.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
     /// A GET.
     pub async fn get<T: DeserializeOwned>(
         &self,
@@ -162,6 +169,11 @@ impl Client {
     /// A DELETE.
     pub async fn delete(&self, path: &[&str]) -> anyhow::Result<()> {
         self.call(self.request(Method::DELETE, path)).await.map(drop)
+    }
+
+    /// A DELETE with parameters.
+    pub async fn delete_with(&self, path: &[&str], query: &[(&str, String)]) -> anyhow::Result<()> {
+        self.call(self.request(Method::DELETE, path).query(query)).await.map(drop)
     }
 
     /// Opens a stream of server-sent events, after event `after` if given.

@@ -3,6 +3,7 @@
 pub mod artifacts;
 pub mod backup;
 pub mod bench;
+pub mod browsers;
 pub mod capacity;
 pub mod completions;
 pub mod config;
@@ -15,6 +16,7 @@ pub mod job_args;
 pub mod jobs;
 pub mod lanes;
 pub mod leases;
+pub mod profiles;
 pub mod runs;
 pub mod schedules;
 pub mod serve;

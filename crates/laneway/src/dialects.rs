@@ -20,6 +20,10 @@ fn spoken(laneway: &Laneway, name: &str) -> Option<Dialect> {
     let (scheduler, live) = (laneway.scheduler().clone(), laneway.live_config().clone());
     match name {
         "pinchtab" => Some(laneway_compat::pinchtab::dialect(scheduler, live, laneway.tabs()?.clone())),
+        "browser_manager" => {
+            let browsers = laneway.browsers()?.clone();
+            Some(laneway_compat::browser_manager::dialect(scheduler, live, browsers))
+        }
         "astraflow" => Some(laneway_compat::astraflow::dialect(scheduler, live)),
         "goclaw" => Some(laneway_compat::goclaw::dialect(scheduler, &live)),
         "synthia" => Some(laneway_compat::synthia::dialect(scheduler, &live)),

@@ -11,17 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_api::JobFormat;
-use laneway_browser::{TAB_ACTION, Tabs};
+use laneway_browser::{Browsers, BrowsersError, TAB_ACTION, Tabs};
 use laneway_compat::pinchtab::action_text;
 use laneway_core::{Bytes, Name, Origin, Rejection, Reply};
-use laneway_runtime::LoadProbe;
-use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides, Schema, SecretKey};
+use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides, Schema, SecretKey, StorageConfig};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
 use laneway_runtime::storage_probe::StorageProbe;
 use laneway_runtime::webhooks::{CallbackFormat, Formats, NATIVE_FORMAT};
 use laneway_runtime::{
-    Clock, Handlers, IntoOutcome, JobContext, Options, Running, Scheduler, Stopped, TokenEstimate, Webhooks,
+    ArtifactFiles, Clock, Handlers, IntoOutcome, JobContext, LoadProbe, Options, Running, Scheduler, Stopped,
+    TokenEstimate, Webhooks,
 };
 use laneway_store::sqlite::check::{CheckBounds, check_dir};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
@@ -39,6 +39,9 @@ const LOCAL_EXECUTOR: &str = "local";
 /// The executor of tab actions.
 const TABS_EXECUTOR: &str = "tabs";
 
+/// The folder of artifacts of handlers of this process, below the data directory.
+const ARTIFACTS_DIR: &str = "artifacts";
+
 /// Starts to build a scheduler. Jobs are kept in memory unless [`Embedded::data_dir`] sets a directory.
 pub fn embedded() -> Embedded {
     Embedded {
@@ -47,8 +50,13 @@ pub fn embedded() -> Embedded {
         handlers: Handlers::new(),
         formats: Formats::new()
             .with(NATIVE_FORMAT, Arc::new(JobFormat))
-            .with(laneway_compat::pinchtab::FORMAT, Arc::new(laneway_compat::pinchtab::TaskCallback)),
+            .with(laneway_compat::pinchtab::FORMAT, Arc::new(laneway_compat::pinchtab::TaskCallback))
+            .with(
+                laneway_compat::browser_manager::FORMAT,
+                Arc::new(laneway_compat::browser_manager::JobCallback),
+            ),
         tab_actions: false,
+        browsers: false,
         watch: false,
         clock: None,
         token_estimate: None,
@@ -62,6 +70,7 @@ pub struct Embedded {
     source: Source,
     handlers: Handlers,
     tab_actions: bool,
+    browsers: bool,
     formats: Formats,
     watch: bool,
     clock: Option<Clock>,
@@ -96,6 +105,9 @@ pub enum StartError {
     /// The loop's thread could not be started.
     #[error(transparent)]
     Loop(laneway_runtime::StartError),
+    /// Browsers could not be set up.
+    #[error(transparent)]
+    Browsers(#[from] BrowsersError),
     /// The HTTP client for targets could not be created.
     #[error(transparent)]
     Http(#[from] HttpError),
@@ -181,6 +193,13 @@ impl Embedded {
         self
     }
 
+    /// Runs jobs of the built-in browser kinds (`browser_start`, `script_run`, …) here, with Chromium of this machine. Profiles
+    /// are stored below the data directory, or in `browsers.data_dir`. Browsers that an earlier process left are ended.
+    pub fn browsers(mut self) -> Embedded {
+        self.browsers = true;
+        self
+    }
+
     /// Uses this clock instead of the machine's. `Clock::manual` advances only on request, for tests.
     pub fn clock(mut self, clock: Clock) -> Embedded {
         self.clock = Some(clock);
@@ -207,7 +226,8 @@ impl Embedded {
 
     /// Recovers the store and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
-        let Embedded { kept, source, handlers, tab_actions, formats, watch, clock, token_estimate } = self;
+        let Embedded { kept, source, handlers, tab_actions, browsers, formats, watch, clock, token_estimate } =
+            self;
         let layers = source.layers(&kept)?;
         let data_dir = match kept {
             Kept::InMemory => None,
@@ -227,11 +247,13 @@ impl Embedded {
         }
         let schema = layers.schema().clone();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
-        if let Some(dir) = &data_dir {
-            live.seal_with(SecretKey::of_dir(dir, &schema));
+        let key = data_dir.as_ref().map(|dir| SecretKey::of_dir(dir, &schema));
+        if let (Some(dir), Some(key)) = (&data_dir, &key) {
+            live.seal_with(key.clone());
+            store_artifacts(&scheduler, &live.current(), dir).await;
         }
         // Before any job can start: on a full disk only earlier attempts go on.
-        let probe = match data_dir {
+        let probe = match &data_dir {
             Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
             None => None,
         };
@@ -242,18 +264,30 @@ impl Embedded {
                 return Err(StartError::Handlers(rejection));
             }
         }
-        let tabs = if tab_actions { Some(start_tabs(&scheduler, &live).await?) } else { None };
+        let browsers = match browsers {
+            true => Some(Browsers::start(&scheduler, &live, data_dir.as_deref(), key).await?),
+            false => None,
+        };
+        let tabs =
+            if tab_actions { Some(start_tabs(&scheduler, &live, browsers.as_ref()).await?) } else { None };
         let webhooks = Webhooks::start(scheduler.clone(), &live, formats);
         let load = LoadProbe::start(scheduler.clone(), &live);
         let watch = if watch { live.watch().await? } else { None };
         let guards = handle::Guards { forwarding, webhooks, probe, load, watch };
-        Ok(Laneway::new(scheduler, live, tabs, running, guards))
+        Ok(Laneway::new(scheduler, live, (tabs, browsers), running, guards))
     }
 }
 
 /// Runs tab actions, unless the configuration forwards them elsewhere.
-async fn start_tabs(scheduler: &Scheduler, live: &LiveConfig) -> Result<Tabs, StartError> {
-    let (tabs, config) = (Tabs::new(live)?, live.current());
+async fn start_tabs(
+    scheduler: &Scheduler,
+    live: &LiveConfig,
+    browsers: Option<&Browsers>,
+) -> Result<Tabs, StartError> {
+    let (mut tabs, config) = (Tabs::new(live)?, live.current());
+    if let Some(browsers) = browsers {
+        tabs = tabs.with_browsers(browsers);
+    }
     if config.targets.contains_key(&Name::fixed(TAB_ACTION)) {
         return Ok(tabs);
     }
@@ -263,6 +297,19 @@ async fn start_tabs(scheduler: &Scheduler, live: &LiveConfig) -> Result<Tabs, St
     match reply {
         Reply::Rejected(rejection) => Err(StartError::Handlers(rejection)),
         _ => Ok(tabs),
+    }
+}
+
+/// Stores artifacts of handlers of this process below the data directory, and removes those that have expired.
+async fn store_artifacts(scheduler: &Scheduler, config: &Config, dir: &Path) {
+    let StorageConfig { artifact_retention, artifacts_per_tenant_max, .. } = config.storage;
+    let files = ArtifactFiles::new(dir.join(ARTIFACTS_DIR), artifact_retention, artifacts_per_tenant_max);
+    let (swept, now) = (files.clone(), scheduler.wall());
+    scheduler.store_artifacts_in(files);
+    match tokio::task::spawn_blocking(move || swept.sweep(now)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "expired artifacts cannot be removed"),
+        Err(error) => tracing::warn!(%error, "expired artifacts were not removed"),
     }
 }
 

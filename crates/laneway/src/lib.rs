@@ -38,7 +38,10 @@ pub use embedded::{
     Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
     SubmitError, embedded, settings_table,
 };
-pub use laneway_browser::Tabs;
+pub use laneway_browser::{
+    Browsers, BrowsersError, OpenBrowser, Profile, ProfileError, ProfileFields, ProfileId, ProfilePatch,
+    Profiles, ProxySpec, Tabs,
+};
 pub use laneway_core::capacity::{Hours, QuietRule, QuietState};
 pub use laneway_core::engine::{Explanation, Hold};
 pub use laneway_core::{

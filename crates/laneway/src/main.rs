@@ -101,6 +101,8 @@ async fn run_async(
         AsyncCommand::Artifacts(args) => commands::artifacts::run(output, &client, &args).await,
         AsyncCommand::Deliveries(args) => commands::deliveries::run(output, &client, &args).await,
         AsyncCommand::Lanes(args) => commands::lanes::run(output, &client, &args).await,
+        AsyncCommand::Profiles(args) => commands::profiles::run(output, &client, &args).await,
+        AsyncCommand::Browsers(args) => commands::browsers::run(output, &client, &args).await,
         AsyncCommand::Instances(args) => commands::instances::run(output, &client, &args).await,
         AsyncCommand::Workers(args) => commands::workers::run(output, &client, &args).await,
         AsyncCommand::Leases(args) => commands::leases::run(output, &client, &args).await,
@@ -117,7 +119,7 @@ async fn run_async(
         AsyncCommand::Config(args) => commands::config::run(output, &client, environment, &args).await,
         AsyncCommand::Token(args) => commands::token::run(output, &client, environment, &args).await,
         AsyncCommand::Worker(args) => commands::worker::run(output, server, &args).await,
-        AsyncCommand::Demo(args) => commands::demo::run(output, &client, server, &args).await,
+        AsyncCommand::Demo(args) => commands::demo::run(output, &client, server, environment, &args).await,
     }
 }
 

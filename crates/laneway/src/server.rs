@@ -38,7 +38,7 @@ impl Server {
     pub async fn start(layers: Layers) -> anyhow::Result<Server> {
         let config = layers.resolve(&Overrides::none()).map_err(wrong_config)?;
         let kinds = samples::handlers(|kind| config.targets.keys().any(|target| target.as_str() == kind));
-        let embedded = laneway::embedded().layers(layers).handlers(kinds).tab_actions();
+        let embedded = laneway::embedded().layers(layers).handlers(kinds).tab_actions().browsers();
         let laneway = embedded.start().await.map_err(not_started)?;
         // The data directory is opened before the port, so that a second server reports the first one.
         match listen(&laneway, &config).await {
@@ -119,6 +119,9 @@ struct Listening {
 async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening> {
     let server = &config.server;
     let api = Api::new(laneway.scheduler().clone(), laneway.live_config().clone(), is_allowed)?;
+    if let Some(browsers) = laneway.browsers() {
+        api.serve_browsers(browsers.clone());
+    }
     let (apart, beside): (Vec<_>, Vec<_>) = dialects::switched_on(laneway, &config.dialects)
         .into_iter()
         .partition(|(_, mount)| mount.listen.is_some());

@@ -3,6 +3,7 @@
 //! They use the server's own vocabularies and limits, so the document cannot differ from the checks. Rules that a
 //! schema cannot express (one of two fields, one time not before another) stay in the descriptions.
 
+use laneway_browser::profiles::{ID_LEN_MAX, NAME_LEN_MAX, ProfileStatus, WINDOW_SIDE_MAX, WINDOW_SIDE_MIN};
 use laneway_core::capacity::COST_MAX;
 use laneway_core::job::session::{SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MAX};
 use laneway_core::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
@@ -23,6 +24,11 @@ use crate::convert::{COUNT_MAX, FACTOR_MAX, PRIORITIES, SPAN_MAX};
 use crate::error::Code;
 use crate::query::LIMIT_MAX;
 use crate::v1::jobs::WAIT_MAX;
+
+/// Every status of a profile.
+const PROFILE_STATUSES: [&str; 2] = [ProfileStatus::Active.as_str(), ProfileStatus::Trashed.as_str()];
+/// A text with a visible character and without control characters.
+const NOT_BLANK: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$";
 
 /// Every code of a blocker.
 const BLOCKER_CODES: [&str; 28] = [
@@ -87,6 +93,9 @@ pub fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
         ("jobs" | "deliveries" | "leases", "id") | (_, "job") => uuid(),
         ("runs", "id") => pattern(&format!("^run_{HEX}$")),
         ("schedules", "id") => pattern(&format!("^sch_{HEX}$")),
+        ("profiles", "id") | ("browsers", "profile") => profile_id(),
+        ("profiles", "status") => values(&PROFILE_STATUSES),
+        ("profiles", "search") => json!({"maxLength": NAME_LEN_MAX}),
         ("workers" | "instances" | "tokens", "id") | ("lanes", "name") => plain(),
         ("schedules", "name") | ("sessions", "key") | (_, "session") => printable(),
         (_, "lane" | "agent" | "kind" | "tag" | "worker" | "client" | "Idempotency-Key") => plain(),
@@ -127,7 +136,8 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
             values(&Overlap::ALL.map(Overlap::as_str))
         }
         ("ScheduleFiredByHand", "reason") => {
-            values(&[NotFired::NotDue, NotFired::AlreadyRunning].map(NotFired::as_str))
+            let reasons = [NotFired::NotDue, NotFired::AlreadyRunning, NotFired::AlreadyQueued];
+            values(&reasons.map(NotFired::as_str))
         }
         ("FireScheduleRequest", "mode") => values(&["force", "due"]),
         ("CatchUpRequest", "") => values(&["skip", "latest", "all"]),
@@ -151,6 +161,8 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
         ("Blocker", "code") => values(&BLOCKER_CODES),
         ("Readiness", "status") => values(&["ready", "draining", "storage_low"]),
         ("Health", "status") => values(&["ok", "degraded"]),
+        ("Profile", "status") => values(&PROFILE_STATUSES),
+        ("ProfileProxy" | "ProxyRequest", "scheme") => values(&["http", "https", "socks5"]),
         ("Health", "db") => values(&["ok"]),
         ("Index", "name") => values(&["laneway"]),
         _ => return None,
@@ -172,6 +184,8 @@ fn number(schema: &str, field: &str) -> Option<Value> {
         ("LaneRequest", "running_max" | "running_per_agent_max") => between(1, RUNNING_MAX),
         ("LeaseReport", "progress") | ("Progress", "fraction") => between(0, 1),
         ("InstanceRequest", "port") => between(1, u16::MAX.into()),
+        ("ProxyRequest", "port") => between(1, u16::MAX.into()),
+        ("ProfileWindow", "width" | "height") => between(WINDOW_SIDE_MIN, WINDOW_SIDE_MAX),
         ("LeaseRequest", "max_cost" | "pid") | ("LeaseBeat", "pid") => between(0, u32::MAX),
         ("NodeChain", "index") => between(0, u32::MAX),
         ("SessionUsageRequest", "tokens" | "window") => json!({"minimum": 0, "maximum": i64::MAX}),
@@ -196,6 +210,9 @@ fn id(schema: &str, field: &str) -> Option<Value> {
         ("Run" | "EventRun", "id") | ("Job", "run") => pattern(&format!("^run_{HEX}$")),
         ("Schedule" | "EventSchedule" | "JobSchedule", "id") | (_, "schedule_id") => {
             pattern(&format!("^sch_{HEX}$"))
+        }
+        ("Profile" | "ProfileRequest", "id") | ("Profile", "cloned_from") | ("OpenBrowser", "profile") => {
+            profile_id()
         }
         ("JobArtifact", "id") => pattern(&format!("^{HEX}\\.[0-9]+$")),
         _ => return None,
@@ -245,6 +262,22 @@ fn text(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         (_, "callback") => json!({"format": "uri", "maxLength": CALLBACK_URL_LEN_MAX}),
         ("InstanceRequest" | "PackageRequest" | "Instance" | "Delivery", "url") => json!({"format": "uri"}),
+        ("OpenBrowser", "devtools_url") | ("BrowserTab" | "StartBrowserRequest", "url") => {
+            json!({"format": "uri"})
+        }
+        ("ProfileRequest" | "ProfilePatchRequest", "name") => {
+            json!({"minLength": 1, "maxLength": NAME_LEN_MAX, "pattern": NOT_BLANK})
+        }
+        ("Profile" | "ProfileRequest" | "ProfilePatchRequest", "user_agent") => {
+            json!({"maxLength": 512, "pattern": "^[ -~]*[!-~][ -~]*$"})
+        }
+        ("Profile" | "ProfileRequest" | "ProfilePatchRequest", "locale") => {
+            json!({"maxLength": 35, "pattern": "^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"})
+        }
+        ("Profile" | "ProfileRequest" | "ProfilePatchRequest", "time_zone") => json!({"maxLength": 64}),
+        ("ProxyRequest" | "ProfileProxy", "host" | "username") | ("ProxyRequest", "password") => {
+            json!({"maxLength": 255})
+        }
         ("JobArtifact", "href") => json!({"format": "uri-reference"}),
         ("InstanceRequest", "tabs") => json!({"items": {"minLength": 1, "maxLength": 256}}),
         ("PackageRequest", "name" | "version") => json!({"minLength": 1, "maxLength": TEXT_LEN_MAX}),
@@ -303,6 +336,10 @@ fn plain() -> Value {
 
 fn printable() -> Value {
     json!({"minLength": 1, "maxLength": Name::LEN_MAX, "pattern": PRINTABLE})
+}
+
+fn profile_id() -> Value {
+    json!({"minLength": 1, "maxLength": ID_LEN_MAX, "pattern": "^[a-z0-9][a-z0-9_-]*$"})
 }
 
 fn uuid() -> Value {

@@ -246,8 +246,14 @@ fn full(hold: &Hold) -> Option<wire::Blocker> {
         Hold::ExecutorFull { executor, used, limit } => {
             ("executor_full", Some(executor), format!("Executor {executor}"), used, limit)
         }
-        Hold::KeyFull { name, value, used, limit } => {
-            let message = format!("{name} {value} is in use by {used} of {limit} jobs; one must end first.");
+        Hold::KeyFull { name, value, used, limit, kept } => {
+            let message = match kept {
+                0 => format!("{name} {value} is in use by {used} of {limit} jobs; one must end first."),
+                _ => format!(
+                    "{name} {value} is in use by {used} of {limit} jobs, {kept} kept after the end of their jobs; one must \
+                     end or be released first."
+                ),
+            };
             let value = Some(value.to_string());
             return Some(wire::Blocker {
                 value,

@@ -1,4 +1,4 @@
-//! Artifacts: listed, and downloaded through their worker.
+//! Artifacts: listed, and downloaded through their worker, or from a file of this server.
 
 use axum::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
@@ -6,14 +6,14 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
-use laneway_core::{ConnectionId, Name, Span, Wall};
+use laneway_core::{Name, Span, Wall};
 use laneway_runtime::store::{LogView, Reader, StoreError};
-use laneway_runtime::{ARTIFACTS, ArtifactId, PartTrouble};
+use laneway_runtime::{ARTIFACTS, ArtifactId, LOCAL_WORKER, PartTrouble};
 use laneway_wire::{ArtifactList, JobArtifact, Problem};
 
 use crate::api::Api;
 use crate::auth::Caller;
-use crate::download::{Download, NotBegun, Source};
+use crate::download::{Download, Holder, NotBegun, Source};
 use crate::error::{ApiError, Code};
 use crate::query::{Call, NoParameters, PathArtifact, PathJob};
 use crate::range::Wanted;
@@ -82,14 +82,14 @@ pub async fn get_artifact(
 ) -> Answer {
     let (tenant, artifact) = find(&api, &caller, id).await?;
     check(&artifact, id, api.scheduler.wall())?;
-    let connection = connection_of(&api, &tenant, &artifact.worker_id).await?;
-    let slot = api.downloads.admit(&tenant, connection).ok_or_else(|| {
+    let holder = holder_of(&api, &tenant, id, &artifact.worker_id).await?;
+    let slot = api.downloads.admit(&tenant, &holder).ok_or_else(|| {
         let detail =
-            "the limit of downloads at once is reached, for this worker or in total; send the request again later";
+            "the limit of downloads at once is reached, for this worker, for the tenant or in total; send the request again later";
         later(Code::TooMany, detail, BUSY_RETRY)
     })?;
     let wanted = Wanted::of(&headers);
-    let source = Source { api: api.clone(), caller, connection, resource: artifact.resource_id.clone() };
+    let source = Source { api: api.clone(), caller, holder, resource: artifact.resource_id.clone() };
     let download = source.begin(wanted).await.map_err(not_begun)?;
     let headers = headers_of(&artifact, &download, wanted)?;
     let mut response = Response::new(download.body(slot));
@@ -144,13 +144,16 @@ fn check(artifact: &JobArtifact, id: ArtifactId, now: Wall) -> Result<(), ApiErr
     }
 }
 
-/// The current connection of the worker.
-async fn connection_of(api: &Api, tenant: &Name, worker: &str) -> Result<ConnectionId, ApiError> {
+/// This server, or the current connection of the worker.
+async fn holder_of(api: &Api, tenant: &Name, id: ArtifactId, worker: &str) -> Result<Holder, ApiError> {
+    if worker == LOCAL_WORKER {
+        return Ok(Holder::Server { tenant: tenant.clone(), job: id.job });
+    }
     let view = match Name::new(worker) {
         Ok(worker) => api.scheduler.worker(tenant.clone(), worker).await?,
         Err(_) => None,
     };
-    view.and_then(|(view, _)| view.connection).ok_or_else(away)
+    view.and_then(|(view, _)| view.connection).map(Holder::Worker).ok_or_else(away)
 }
 
 fn away() -> ApiError {

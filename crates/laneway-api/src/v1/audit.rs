@@ -27,8 +27,8 @@ pub async fn list_audit(Call(api, caller): Call, list: Parameters) -> Answer {
     let filter = EventFilter { tenant: caller.scope().cloned(), ..read_action(list.get("action"))? };
     let name = format!("audit {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?;
-    let dispatches = filter.dispatches;
-    let page = api.scheduler.read(move |reader| reader.events_before(&filter, before, limit)).await?;
+    let (dispatches, tenant) = (filter.dispatches, filter.tenant.clone());
+    let page = api.scheduler.list(tenant, move |reader| reader.events_before(&filter, before, limit)).await?;
     let entries = match dispatches {
         true => page.items.iter().filter_map(render::dispatch_entry).collect(),
         false => page.items.iter().map(render::audit_entry).collect(),

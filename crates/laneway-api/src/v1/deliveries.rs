@@ -34,7 +34,8 @@ pub async fn list_deliveries(Call(api, caller): Call, list: Parameters) -> Answe
     let limit = list.limit()?;
     let name = format!("deliveries {filter:?}");
     let before = list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(Seq);
-    let page = api.scheduler.read(move |reader| reader.deliveries(&filter, before, limit)).await?;
+    let tenant = filter.tenant.clone();
+    let page = api.scheduler.list(tenant, move |reader| reader.deliveries(&filter, before, limit)).await?;
     let deliveries = page.items.iter().map(render::delivery).collect();
     reply::ok(&DeliveryList { deliveries, next: page.next.map(|next| api.cursors.write(&name, next)) })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use laneway_core::{JobId, Reply, Span};
 use laneway_runtime::Retried;
@@ -100,7 +100,8 @@ pub async fn list_jobs(Call(api, caller): Call, list: Parameters) -> Answer {
     let name = format!("jobs {filter:?}");
     let before =
         list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(laneway_core::Seq);
-    let page = api.scheduler.read(move |reader| reader.jobs(&filter, before, limit)).await?;
+    let tenant = filter.tenant.clone();
+    let page = api.scheduler.list(tenant, move |reader| reader.jobs(&filter, before, limit)).await?;
     let shown = page.items.iter().map(|view| render::job(view, api.scheduler.progress(view.row.id)));
     let mut jobs: Vec<Job<'_>> = shown.collect();
     if list.flag("explain")? {
@@ -163,7 +164,7 @@ pub async fn retry_job(
     match api.scheduler.retry(caller.scope().cloned(), id, caller.origin()).await? {
         Retried::Submitted(submitted) => {
             let view = find(&api, &caller, submitted.job).await?;
-            reply::created_job(submitted.job, &render::job(&view, None))
+            reply::new_job(StatusCode::CREATED, submitted.job, &render::job(&view, None))
         }
         Retried::Rejected(rejection) => Err(rejection.into()),
         Retried::Live(state) => {

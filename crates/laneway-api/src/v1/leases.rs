@@ -52,7 +52,7 @@ pub async fn get_lease(Call(api, caller): Call, PathLease(id): PathLease, _: NoP
 /// Requests work. The response has a lease, or the reason why there is none.
 #[utoipa::path(
     post, path = "/v1/leases", operation_id = "request_lease", tag = "leases", request_body = LeaseRequest<'_>,
-    responses((status = 200, description = "Granted or denied", body = LeaseAnswer), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found: the job or the lane does not exist", body = Problem), (status = 422, description = "never_fits, invalid", body = Problem))
+    responses((status = 200, description = "Granted or denied", body = LeaseAnswer), (status = 400, description = "invalid_field, unknown_field", body = Problem), (status = 404, description = "not_found: the job does not exist", body = Problem), (status = 422, description = "never_fits, unknown_lane, invalid", body = Problem))
 )]
 pub async fn request_lease(Call(api, caller): Call, _: NoParameters, request: Request) -> Answer {
     let bytes = read(&api, request).await?;

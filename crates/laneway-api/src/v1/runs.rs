@@ -1,11 +1,13 @@
 //! Runs: submitted, shown, listed and canceled.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::http::StatusCode;
-use laneway_core::{Member, Reply, RunId, RunState, RunSubmission, Seq};
+use axum::http::{HeaderMap, StatusCode};
+use laneway_core::{Member, Reply, RunId, RunSpec, RunState, RunSubmission, Seq};
 use laneway_runtime::RunView;
+use laneway_runtime::config::Config;
 use laneway_runtime::store::RunFilter;
 use laneway_wire::{Problem, Run, RunList, RunRequest};
 
@@ -23,6 +25,8 @@ use crate::v1::submit;
 
 /// The largest body of a run in bytes, unless the configuration allows more for any body.
 const RUN_BODY_MAX: usize = 32 << 20;
+/// A larger body, in bytes, is parsed on a blocking thread, one per tenant at a time.
+const LARGE_RUN: usize = 1 << 20;
 
 /// Submits a run: jobs that depend on one another, all of them or none.
 ///
@@ -46,23 +50,24 @@ pub async fn submit_run(Call(api, caller): Call, _: NoParameters, request: Reque
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
-    let body_max = config.server.body_max;
-    let bytes = body::read(&api, &parts.headers, body, RUN_BODY_MAX.max(body_max)).await?;
-    let mut run: RunRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 4)?;
-    if let Some(key) = submit::key_of_header(&parts.headers, run.idempotency_key.as_deref())? {
-        run.idempotency_key = Some(Cow::Borrowed(key));
-    }
-    let spec = convert::run_spec(&run, &caller.tenant, &api.names)?;
-    let guard = api.guard.for_batch();
-    let mut members: Vec<Member> = Vec::with_capacity(run.nodes.len());
-    for (index, node) in run.nodes.iter().enumerate() {
-        let within = |error: ApiError| error.within(&format!("nodes[{index}]"));
-        if node.job.payload.is_some_and(|payload| payload.get().len() > body_max) {
-            return Err(within(body::too_large(body_max)));
-        }
-        let mut member = convert::run_member(node, &spec, config.settings(), &api.names).map_err(within)?;
-        if let Some(url) = &node.job.callback {
-            member.spec.callback = Some(callback::check(&guard, url).await.map_err(within)?);
+    let bytes = body::read(&api, &parts.headers, body, RUN_BODY_MAX.max(config.server.body_max)).await?;
+    let preparer = Preparer { api: api.clone(), caller: caller.clone(), config };
+    let (spec, prepared) = if bytes.len() <= LARGE_RUN {
+        preparer.prepare(&parts.headers, &bytes)?
+    } else {
+        let permit = api.parsers.take(caller.bound.as_ref()).await;
+        let parsed = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            preparer.prepare(&parts.headers, &bytes)
+        });
+        parsed.await.map_err(ApiError::internal)??
+    };
+    let guard = api.guard.on_behalf_of(&caller.tenant).for_batch();
+    let mut members: Vec<Member> = Vec::with_capacity(prepared.len());
+    for (index, (mut member, url)) in prepared.into_iter().enumerate() {
+        if let Some(url) = url {
+            let checked = callback::check(&guard, &url).await;
+            member.spec.callback = Some(checked.map_err(|error| error.within(&format!("nodes[{index}]")))?);
         }
         members.push(member);
     }
@@ -77,6 +82,39 @@ pub async fn submit_run(Call(api, caller): Call, _: NoParameters, request: Reque
     let submitted = api.scheduler.submit_run(submission).await??;
     let view = find(&api, &caller, submitted.run).await?;
     reply::json(StatusCode::ACCEPTED, &Run { existing: submitted.existing, ..render::run(&view) })
+}
+
+/// A node, and its callback that is not checked yet.
+type Prepared = (Member, Option<String>);
+
+/// Parses and converts runs.
+struct Preparer {
+    api: Api,
+    caller: Caller,
+    config: Arc<Config>,
+}
+
+impl Preparer {
+    /// The run of a body, and its nodes.
+    fn prepare(&self, headers: &HeaderMap, bytes: &[u8]) -> Result<(RunSpec, Vec<Prepared>), ApiError> {
+        let Preparer { api, caller, config } = self;
+        let body_max = config.server.body_max;
+        let mut run: RunRequest<'_> = json::parse(bytes, json::DEPTH_MAX + 4)?;
+        if let Some(key) = submit::key_of_header(headers, run.idempotency_key.as_deref())? {
+            run.idempotency_key = Some(Cow::Borrowed(key));
+        }
+        let spec = convert::run_spec(&run, &caller.tenant, &api.names)?;
+        let nodes = run.nodes.iter().enumerate().map(|(index, node)| {
+            let within = |error: ApiError| error.within(&format!("nodes[{index}]"));
+            if node.job.payload.is_some_and(|payload| payload.get().len() > body_max) {
+                return Err(within(body::too_large(body_max)));
+            }
+            let member = convert::run_member(node, &spec, config.settings(), &api.names).map_err(within)?;
+            Ok((member, node.job.callback.as_deref().map(str::to_owned)))
+        });
+        let nodes = nodes.collect::<Result<_, _>>()?;
+        Ok((spec, nodes))
+    }
 }
 
 /// Lists runs, newest first, without their nodes.

@@ -310,7 +310,9 @@ async fn toggle(api: &Api, caller: &Caller, id: ScheduleId, enabled: bool) -> An
 /// Checks whether the server may call the callback.
 async fn check_callback(api: &Api, job: &JobSpec) -> Result<(), ApiError> {
     let Some(named) = &job.callback else { return Ok(()) };
-    callback::check(&api.guard, &named.url).await.map_err(|error| error.within("job"))?;
+    callback::check(&api.guard.on_behalf_of(&job.tenant), &named.url)
+        .await
+        .map_err(|error| error.within("job"))?;
     Ok(())
 }
 

@@ -65,12 +65,12 @@ pub async fn get_readyz(State(api): State<Api>) -> Answer {
 /// Shows the health of the server. Only server-wide callers see its load.
 #[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "server", responses((status = 200, body = Health), (status = 503, description = "unavailable", body = Problem)))]
 pub async fn get_health(State(api): State<Api>, request: Request) -> Answer {
-    let load = load(&api).await?;
+    let (load, store) = (load(&api).await?, api.scheduler.store_health().await);
     let reason = match load {
         _ if api.scheduler.is_draining() => Some("the server is stopping"),
         ServerLoad { closed: true, .. } => Some("the server is drained and admits no jobs"),
         ServerLoad { storage_low: true, .. } => Some("storage is low; the server admits no jobs"),
-        _ => None,
+        _ => store.reason(),
     };
     reply::ok(&Health {
         status: if reason.is_none() { "ok" } else { "degraded" }.to_owned(),
@@ -82,7 +82,7 @@ pub async fn get_health(State(api): State<Api>, request: Request) -> Answer {
             running: load.open,
             max_concurrent: load.running_max,
         }),
-        db: "ok".to_owned(),
+        db: store.as_str().to_owned(),
         timestamp: render::time(api.scheduler.wall()),
     })
 }

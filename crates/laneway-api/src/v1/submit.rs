@@ -67,25 +67,30 @@ pub async fn submit_job(Call(api, caller): Call, _: NoParameters, request: Reque
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
     let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
-    let mut job: JobRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
+    let mut job: JobRequest<'_> = json::parse_job(&bytes)?;
     if let Some(key) = key_of_header(&parts.headers, job.idempotency_key.as_deref())? {
         job.idempotency_key = Some(Cow::Borrowed(key));
     }
     let submission = submission(&api, &caller, &job).await?;
-    let spec = with_defaults(&submission.spec, config.settings());
+    submit_one(&api, &caller, submission, StatusCode::CREATED).await
+}
+
+/// Submits one job. The response has the status `created` and the new job, or 200 and the earlier one.
+pub async fn submit_one(api: &Api, caller: &Caller, submission: Submission, created: StatusCode) -> Answer {
+    let spec = with_defaults(&submission.spec, api.config.current().settings());
     let submitted = api.scheduler.submit(submission).await??;
     if submitted.existing {
-        return answer_existing(&api, &spec, &submitted, &caller).await;
+        return answer_existing(api, &spec, &submitted, caller).await;
     }
-    if let Some(view) = read_ended(&api, &submitted).await? {
-        return reply::created_job(submitted.job, &render::job(&view, None));
+    if let Some(view) = read_ended(api, &submitted).await? {
+        return reply::new_job(created, submitted.job, &render::job(&view, None));
     }
-    let mut shown = render::submitted(&spec, &submitted, &caller);
+    let mut shown = render::submitted(&spec, &submitted, caller);
     if !submitted.served {
-        let unserved = warnings::unserved_kinds(&api, &caller.tenant, [job.kind.as_ref()]).await;
+        let unserved = warnings::unserved_kinds(api, &caller.tenant, [spec.kind.as_str()]).await;
         shown.warnings.extend(unserved.into_values());
     }
-    reply::created_job(submitted.job, &shown)
+    reply::new_job(created, submitted.job, &shown)
 }
 
 /// Submits many jobs: each on its own, or all or none.
@@ -121,7 +126,7 @@ pub async fn submit_batch(Call(api, caller): Call, _: NoParameters, request: Req
     }
     let mut submissions = Vec::with_capacity(jobs.len());
     let mut items: Vec<Result<JobSpec, ApiError>> = Vec::with_capacity(jobs.len());
-    let callbacks = check_callbacks(&api, &jobs).await;
+    let callbacks = check_callbacks(&api, &caller, &jobs).await;
     for (index, (job, callback)) in jobs.into_iter().zip(callbacks).enumerate() {
         let prepared = job.and_then(|job| {
             let (mut submission, _) = *job;
@@ -148,7 +153,7 @@ pub async fn submit_batch(Call(api, caller): Call, _: NoParameters, request: Req
     let mut response = judge(&items, verdicts.iter(), &stored, &caller);
     warn(&mut response, &items, &verdicts, &warnings);
     note_rejected(&api, &caller, &response).await;
-    reply::json(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
+    reply::batch(if atomic { StatusCode::CREATED } else { StatusCode::OK }, &response)
 }
 
 /// Converts a request to a submission, and checks its callback.
@@ -156,7 +161,7 @@ pub async fn submission(api: &Api, caller: &Caller, job: &JobRequest<'_>) -> Res
     let config = api.config.current();
     let mut submission = prepare(api, caller, config.settings(), job)?;
     if let Some(url) = &job.callback {
-        submission.spec.callback = Some(callback::check(&api.guard, url).await?);
+        submission.spec.callback = Some(callback::check(&api.guard.on_behalf_of(&caller.tenant), url).await?);
     }
     Ok(submission)
 }
@@ -228,6 +233,21 @@ impl Preparer {
         Ok(Box::new((submission, job.callback.as_deref().map(str::to_owned))))
     }
 
+    /// Converts the jobs of a batch.
+    async fn prepare_all<'a>(
+        &self,
+        jobs: impl ExactSizeIterator<Item = Result<JobRequest<'a>, ApiError>>,
+    ) -> Vec<Prepared> {
+        let mut prepared = Vec::with_capacity(jobs.len());
+        for (index, job) in jobs.enumerate() {
+            prepared.push(job.and_then(|job| self.prepare(&job)));
+            if index % JOBS_AT_ONCE == JOBS_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        prepared
+    }
+
     /// Parses and converts a job of a large batch.
     fn add(&self, jobs: &mut Vec<Prepared>, job: &[u8], origin: &json::Origin) -> Result<(), ApiError> {
         let parsed = batch::parse_job(job, origin)?;
@@ -237,8 +257,12 @@ impl Preparer {
 }
 
 /// Checks the callbacks of a batch, with one result for each job. Each host is checked once.
-async fn check_callbacks(api: &Api, jobs: &[Prepared]) -> Vec<Option<Result<Callback, ApiError>>> {
-    let guard = api.guard.for_batch();
+async fn check_callbacks(
+    api: &Api,
+    caller: &Caller,
+    jobs: &[Prepared],
+) -> Vec<Option<Result<Callback, ApiError>>> {
+    let guard = api.guard.on_behalf_of(&caller.tenant).for_batch();
     let check = async |job: &Prepared| match job {
         Ok(job) => match &job.1 {
             Some(url) => Some(callback::check(&guard, url).await),
@@ -278,21 +302,14 @@ async fn read_batch(
 ) -> Result<(Vec<Prepared>, bool), ApiError> {
     let bytes = body::read(&preparer.api, headers, body, LARGE_BATCH).await?;
     let text = json::check(&bytes, json::DEPTH_MAX + 2)?;
-    let (jobs, atomic) = match serde_json::from_str(text) {
-        Ok(BatchRequest { jobs, atomic }) => (jobs.into_iter().map(Ok).collect(), atomic),
+    Ok(match laneway_wire::json::parse_batch(text) {
+        Ok(BatchRequest { jobs, atomic }) => (preparer.prepare_all(jobs.into_iter().map(Ok)).await, atomic),
         Err(_) => {
             let UnreadBatch { jobs: UpTo(jobs), atomic } = json::parse_text(text)?;
-            (jobs.into_iter().map(|job| json::parse_text(job.get())).collect::<Vec<_>>(), atomic)
+            let jobs = jobs.into_iter().map(|job| json::parse_job_text(job.get()));
+            (preparer.prepare_all(jobs).await, atomic)
         }
-    };
-    let mut prepared = Vec::with_capacity(jobs.len());
-    for (index, job) in jobs.into_iter().enumerate() {
-        prepared.push(job.and_then(|job| preparer.prepare(&job)));
-        if index % JOBS_AT_ONCE == JOBS_AT_ONCE - 1 {
-            tokio::task::yield_now().await;
-        }
-    }
-    Ok((prepared, atomic))
+    })
 }
 
 /// Parses a large batch while it arrives, part by part, on blocking threads. A part is dropped when its jobs are parsed.

@@ -50,6 +50,11 @@ impl Session {
         self.tasks.insert(task, Open { run, phase: Phase::Bound, stopping: false, frame: None });
     }
 
+    /// True when an attempt is bound to this connection.
+    pub fn has_tasks(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
     /// True when the attempt is bound to this connection.
     pub fn is_bound(&self, task: Task) -> bool {
         self.tasks.contains_key(&task)

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::authenticate::WorkerAuthenticator;
-use super::connection_limits::{ConnectionSlot, LimitReached};
+use super::connection_limits::{ConnectionSlot, Evicted, LimitReached};
 use super::messages::{Answer, Ticket};
 use super::scheduler_port::{Pending, SchedulerPort};
 use super::session::{Action, Closing, Now, Session};
@@ -183,18 +183,22 @@ impl Connection {
             websocket::close(&mut self.socket, code, reason).await;
         }
         let reason = if let Disconnect::Closed(closing) = disconnect { closing.reason } else { "gone" };
-        if let Some(authenticated) = self.member.take() {
-            let Authenticated { port, caller, metrics } = *authenticated;
-            tracing::info!(
-                tenant = caller.tenant.as_str(),
-                "sender.id" = self.session.worker().map(|worker| worker.as_str()),
-                reason,
-                "a worker's connection has ended"
-            );
-            // The engine still processes open requests, but the worker gets no reply.
-            drop((self.questions, self.readers, metrics));
-            port.close().await;
-        }
+        self.leave(reason).await;
+    }
+
+    /// Reports to the engine that the connection has ended.
+    async fn leave(&mut self, reason: &str) {
+        let Some(authenticated) = self.member.take() else { return };
+        let Authenticated { port, caller, metrics } = *authenticated;
+        tracing::info!(
+            tenant = caller.tenant.as_str(),
+            "sender.id" = self.session.worker().map(|worker| worker.as_str()),
+            reason,
+            "a worker's connection has ended"
+        );
+        // The engine still processes open requests, but the worker gets no reply.
+        drop((std::mem::take(&mut self.questions), std::mem::take(&mut self.readers), metrics));
+        port.close().await;
     }
 
     /// Runs until the worker closes (`Ok`), or something else ends the connection.
@@ -208,9 +212,9 @@ impl Connection {
                 () = closing.cancelled() => {
                     return Err(Disconnect::Closed(Closing { code: close_code::AWAY, reason: "the server stops" }));
                 }
-                () = self.slot.displaced() => {
-                    let reason = "the handshake came too late: the socket was evicted for a newer one";
-                    return Err(Disconnect::Closed(Closing { code: close_code::POLICY, reason }));
+                // A worker that has got a task since then keeps its socket until the task ends.
+                evicted = self.slot.evicted(), if !self.session.has_tasks() => {
+                    return Err(Disconnect::Closed(self.make_way(evicted).await));
                 }
                 changed = tokens.changed() => {
                     changed.map_err(|_| Disconnect::Gone)?;
@@ -228,7 +232,20 @@ impl Connection {
             }
             self.take_more()?;
             self.carry_out().await?;
+            self.slot.set_idle(!self.session.has_tasks() && self.readers.is_empty());
         }
+    }
+
+    async fn make_way(&mut self, evicted: Evicted) -> Closing {
+        let (code, reason) = match evicted {
+            Evicted::Unauthenticated => {
+                (close_code::POLICY, "the handshake came too late: the socket was evicted for a newer one")
+            }
+            Evicted::Idle => (close_code::AGAIN, "another tenant needs the socket; connect again later"),
+        };
+        // Before the close frame, because its answer takes a while: the engine must send no more tasks here.
+        self.leave(reason).await;
+        Closing { code, reason }
     }
 
     fn now(&self) -> Now {

@@ -10,6 +10,7 @@ use crate::world::{START, World, answer};
 fn concrete(path: &str) -> String {
     path.replace("{id}", "00000000-0000-7000-8000-000000000000")
         .replace("{name}", "nothing")
+        .replace("{profile}", "nothing")
         .replace("{key}", "nothing")
 }
 

@@ -102,7 +102,11 @@ async fn deliveries_are_listed_shown_and_sent_again() {
         })
     );
     let (status, again) = answer(world.request("POST", &format!("/v1/deliveries/{first}/replay"))).await;
-    assert_eq!((status.as_u16(), &again["state"]), (202, &json!("waiting")));
+    // The response shows the state after the call; on a busy machine the webhook may have been sent by then.
+    assert!(
+        status == 202 && ["waiting", "delivered"].map(Some).contains(&again["state"].as_str()),
+        "{again}"
+    );
     assert_eq!(next(&mut calls).await.1["id"], json!(first));
     tried(&world, 3).await;
     assert_eq!(world.ask("GET", &format!("/v1/deliveries/{first}"), "").await["tries"], json!(2));

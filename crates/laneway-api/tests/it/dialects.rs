@@ -5,7 +5,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use laneway_api::{router_of, router_with, serve_app};
-use laneway_core::Role;
+use laneway_core::{Name, Role};
 use laneway_runtime::Caller;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::dialect::{Dialect, Route};
@@ -28,7 +28,7 @@ async fn panics() {
 }
 
 /// Returns the reason, so that tests see it.
-fn denied(denied: &Denied) -> Response {
+fn denied(denied: &Denied, _: &Name) -> Response {
     (StatusCode::IM_A_TEAPOT, format!("{denied:?}")).into_response()
 }
 
@@ -39,6 +39,7 @@ fn dialect(prefix: &str, paths: &[&'static str]) -> Dialect {
         operation: "say_who",
         right,
         handler,
+        gives_way: false,
     };
     let mut routes: Vec<Route> =
         paths.iter().map(|path| route(Method::GET, path, Right::Look, get(who))).collect();
@@ -80,7 +81,7 @@ impl Served {
     }
 
     async fn token(&self, tenant: Option<&'static str>, role: Role) -> String {
-        let tenant = tenant.map(laneway_core::Name::fixed);
+        let tenant = tenant.map(Name::fixed);
         let (record, text) = laneway_api::mint(tenant, role, "", START.wall, None).unwrap();
         self.scheduler.put_token(record, laneway_core::Origin::server("test")).await.unwrap();
         format!("Bearer {text}")

@@ -204,7 +204,7 @@ async fn unexpected_parameters_and_bodies_are_rejected() {
         if authority::of(route.operation).unwrap().who == Who::Anyone || route.operation == "get_metrics" {
             continue;
         }
-        let path = route.path.replace("{id}", &id).replace("{name}", "main");
+        let path = route.path.replace("{id}", &id).replace("{name}", "main").replace("{profile}", "main");
         let mut requests = vec![world.request(route.method.as_str(), &format!("{path}?nonsense=1"))];
         if authority::of(route.operation).unwrap().mutates {
             requests.push(world.request(route.method.as_str(), &path).body(r#"{"nonsense":1}"#));

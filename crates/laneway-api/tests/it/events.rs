@@ -1,10 +1,14 @@
 //! The event stream: live, from a number on, with its gaps, and its end.
 
+use std::time::{Duration, Instant};
+
 use futures_util::StreamExt;
 use laneway_core::{Failure, Role};
 use laneway_runtime::Handlers;
 use reqwest::RequestBuilder;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::world::{World, answer, write_down};
 
@@ -285,4 +289,32 @@ async fn defect_10_one_viewer_cannot_take_all_streams() {
     let third = answer(world.request_as(&other, "GET", "/v1/events")).await;
     assert_eq!((third.0.as_u16(), &third.1["code"]), (429, &"too_many".into()), "both have half now");
     drop((readings, theirs));
+}
+
+/// A stop ends the streams of clients that do not read, and does not wait for them.
+#[tokio::test]
+async fn defect_10_a_stop_does_not_wait_for_clients_that_do_not_read() {
+    let world = World::new().await;
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        let head = format!("GET /v1/events HTTP/1.1\r\nhost: {}\r\n\r\n", world.address);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 200");
+        unread.push(stream);
+    }
+    // More events than the kernel keeps for a client that does not read.
+    let jobs = vec![r#"{"kind":"k"}"#; 5_000].join(",");
+    for _ in 0..2 {
+        world.ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{jobs}]}}"#)).await;
+    }
+    // A client that reads sees the last event: those before it were written, or wait for their client.
+    let mut reading = Reading::new(world.request("GET", "/v1/events?after=9999")).await;
+    assert!(reading.frame().await.is_some());
+    drop(reading);
+    let began = Instant::now();
+    world.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(6), "the stop took {:?}", began.elapsed());
 }

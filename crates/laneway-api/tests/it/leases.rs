@@ -110,7 +110,7 @@ async fn invalid_requests_name_their_field() {
     for (path, body, status, code, field) in [
         ("/v1/leases", json!({"worker": "w1"}), 400, "invalid_field", Some("lane")),
         ("/v1/leases", json!({"worker": "", "lane": "bulk"}), 400, "invalid_field", Some("worker")),
-        ("/v1/leases", json!({"worker": "w1", "lane": "nowhere"}), 404, "not_found", None),
+        ("/v1/leases", json!({"worker": "w1", "lane": "nowhere"}), 422, "unknown_lane", Some("lane")),
         ("/v1/leases", json!({"worker": "w1", "lane": "main"}), 422, "invalid", None),
         ("/v1/leases", json!({"worker": "w1", "job": "x"}), 400, "invalid_id", None),
         (

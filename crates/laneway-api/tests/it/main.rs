@@ -4,6 +4,7 @@
 
 mod audit;
 mod authority;
+mod browsers;
 mod callbacks;
 mod callers;
 mod config;
@@ -17,6 +18,7 @@ mod jobs;
 mod lanes;
 mod leases;
 mod openapi;
+mod profiles;
 mod runs;
 mod schedules;
 mod server;

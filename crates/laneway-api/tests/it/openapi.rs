@@ -181,7 +181,9 @@ fn find_open(name: &str, schema: &Value, open: &mut BTreeSet<String>) {
 
 #[tokio::test]
 async fn defect_19_requests_that_match_the_schema_are_not_rejected_for_their_form() {
-    let world = World::new().await;
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::with_browsers(dir.path()).await;
+    world.ask("POST", "/v1/profiles", r#"{"id":"made"}"#).await;
     let document = world.ask("GET", "/openapi.json", "").await;
     let made =
         world.ask("POST", "/v1/schedules", r#"{"name":"patched","every":"1h","job":{"kind":"k"}}"#).await;
@@ -197,6 +199,9 @@ async fn defect_19_requests_that_match_the_schema_are_not_rejected_for_their_for
         ("LeaseRequest", "POST", "/v1/leases"),
         ("InstanceRequest", "PUT", "/v1/instances/made"),
         ("SchedulePatchRequest", "PATCH", &patched),
+        ("ProfileRequest", "POST", "/v1/profiles"),
+        ("ProfilePatchRequest", "PATCH", "/v1/profiles/made"),
+        ("StartBrowserRequest", "POST", "/v1/browsers/made/start"),
     ] {
         let validator = validator(&document, schema);
         let (mut tried, mut rejected) = (BTreeSet::new(), Vec::new());

@@ -5,7 +5,7 @@ use laneway_core::{Failure, Role};
 use laneway_runtime::{Handlers, JobContext};
 use serde_json::{Value, json};
 
-use crate::world::{World, answer, write_down};
+use crate::world::{World, answer, with_pauses, write_down};
 
 const DIAMOND: &str = r#"{"name":"report","client":"desk","tags":["red"],"nodes":[
     {"node":"fetch","job":{"kind":"echo","payload":{"rows":[3,4]}}},
@@ -291,4 +291,18 @@ async fn defect_15_groups_are_accepted_shown_and_end_with_their_nodes() {
     let (status, problem) = answer(world.request("POST", "/v1/runs").body(odd)).await;
     assert_eq!(status.as_u16(), 422, "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("rank"), "{problem}");
+}
+
+/// A large run is parsed outside of the server's own threads: other tasks go on meanwhile.
+#[tokio::test]
+async fn defect_09_a_large_run_stalls_no_other_call() {
+    let world = World::new().await;
+    let node = r#"{"node":"n","job":{"kind":"k"}}"#;
+    let body = format!(r#"{{"nodes":[{}]}}"#, vec![node; 800_000].join(","));
+    assert!(body.len() > 24 << 20);
+    let call = answer(world.request("POST", "/v1/runs").body(body));
+    let ((status, problem), took, pause) = with_pauses(call).await;
+    assert_eq!((status.as_u16(), &problem["field"]), (400, &"nodes".into()), "{problem}");
+    println!("a run of 24 MiB took {took:?}, the longest pause of other tasks was {pause:?}");
+    assert!(pause < took / 3, "other tasks waited {pause:?} of {took:?}");
 }

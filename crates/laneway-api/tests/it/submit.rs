@@ -4,8 +4,10 @@ use expect_test::expect;
 use laneway_core::{Failure, Role};
 use laneway_runtime::Handlers;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::world::{World, answer, problem, write_down};
+use crate::world::{World, answer, problem, with_pauses, write_down};
 
 #[tokio::test]
 async fn submits_a_job() {
@@ -323,6 +325,17 @@ async fn an_idempotency_key_may_appear_once() {
     assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
 }
 
+/// A list of the fields in their order is not a batch, although the generated parser would take it for one.
+#[tokio::test]
+async fn a_batch_must_be_an_object() {
+    let world = World::new().await;
+    let (status, problem) =
+        answer(world.request("POST", "/v1/jobs/batch").body(r#"[[{"kind":"a"}],true]"#)).await;
+    assert_eq!(status, 400, "{problem}");
+    assert_eq!(problem["code"], "invalid_field");
+    assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
+}
+
 /// The limit of a batch applies while it is read: the rest after the first job too many is not parsed.
 #[tokio::test]
 async fn defect_09_a_batch_is_rejected_at_its_first_job_too_many() {
@@ -337,6 +350,85 @@ async fn defect_09_a_batch_is_rejected_at_its_first_job_too_many() {
         assert!(problem["detail"].as_str().unwrap().contains("at most 10000"), "{problem}");
     }
     assert_eq!(world.ask("GET", "/v1/stats", "").await["queued"], 0);
+}
+
+/// A large batch is parsed while it arrives: the answer to a job too many does not wait for the rest of the body.
+#[tokio::test]
+async fn defect_09_a_large_batch_is_rejected_before_the_rest_of_it_arrives() {
+    let world = World::new().await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    let head = format!(
+        "POST /v1/jobs/batch HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        world.address,
+        28 << 20
+    );
+    let begun = format!(r#"{{"jobs":[{}"#, r#"{"kind":"k"},"#.repeat(10_001));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(begun.as_bytes()).await.unwrap();
+    // A body that stops arriving is answered 408 after five seconds.
+    let answer = read_until(&mut stream, "}").await;
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("at most 10000"), "{answer}");
+}
+
+/// A large batch within the item limit is parsed in parts, outside of the server's own threads: other tasks go on
+/// meanwhile.
+#[tokio::test]
+async fn defect_09_a_large_batch_stalls_no_other_call() {
+    let world = World::new().await;
+    let job = format!(r#"{{"kind":"k","payload":[{}0]}}"#, "[],".repeat(950));
+    // Without its last bracket, so that the call ends when the body is parsed.
+    let body = format!(r#"{{"jobs":[{}]"#, vec![job; 9_999].join(","));
+    assert!(body.len() > 27 << 20);
+    let call = answer(world.request("POST", "/v1/jobs/batch").body(body));
+    let before = (cpu_ms("/proc/thread-self/stat"), cpu_ms("/proc/self/stat"));
+    let ((status, problem), took, pause) = with_pauses(call).await;
+    let (own, all) = (cpu_ms("/proc/thread-self/stat") - before.0, cpu_ms("/proc/self/stat") - before.1);
+    assert_eq!((status.as_u16(), &problem["code"]), (400, &"malformed_json".into()), "{problem}");
+    println!("a batch of 27 MiB took {took:?}, the longest pause of other tasks was {pause:?}");
+    println!("the thread of the server and its client used {own} ms of CPU, the process {all} ms");
+    assert!(pause < took / 3, "other tasks waited {pause:?} of {took:?}");
+    assert!(own < all / 2, "the thread of the server parses: {own} of {all} ms");
+}
+
+/// The CPU time of a thread or a process, in milliseconds.
+fn cpu_ms(stat: &str) -> u64 {
+    let stat = std::fs::read_to_string(stat).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    // Linux reports 100 ticks per second, independent of the kernel's own rate.
+    10 * (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+}
+
+/// A large body that stops arriving is answered as a small one: late, and not malformed.
+#[tokio::test]
+async fn defect_11_a_large_body_that_stops_arriving_is_late() {
+    let world = World::new().await;
+    let mut late = Vec::new();
+    for (sent, path) in [(100, "/v1/jobs"), (100_000, "/v1/jobs"), (100_000, "/v1/runs")] {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: 200000\r\n\r\n",
+            world.address
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b' '; sent]).await.unwrap();
+        late.push(stream);
+    }
+    for mut stream in late {
+        let answer = read_until(&mut stream, "}").await;
+        assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("body_timeout"), "{answer}");
+    }
+}
+
+/// What arrives until this text has come.
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut received = Vec::new();
+    while !String::from_utf8_lossy(&received).contains(end) {
+        let mut part = [0; 1_024];
+        let len = stream.read(&mut part).await.unwrap();
+        assert!(len > 0, "the connection ended: {}", String::from_utf8_lossy(&received));
+        received.extend_from_slice(&part[..len]);
+    }
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 /// A large batch gets the same items as a small one.

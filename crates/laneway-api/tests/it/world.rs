@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use laneway_api::{Api, mint, serve};
-use laneway_browser::INSTANCES;
+use laneway_browser::{BROWSERS, Browsers, INSTANCES};
 use laneway_compat::agent_turn::is_allowed;
 use laneway_core::{Mono, Name, Now, Origin, Role, Seed, Wall};
 use laneway_runtime::config::{Layers, Overrides, Schema};
@@ -50,6 +50,15 @@ impl World {
     /// A server with SQLite in `dir`.
     pub async fn in_dir(dir: &Path) -> World {
         World::over(Box::new(SqliteStore::open(dir, SqliteOptions::default()).unwrap()), "").await
+    }
+
+    /// A server with browsers whose profiles are in `dir`. There is no Chromium.
+    pub async fn with_browsers(dir: &Path) -> World {
+        let world = World::with_config("[browsers]\nchromium = \"/nowhere/chromium\"\n").await;
+        let (scheduler, live) = (&world.scheduler, world.api.config());
+        let browsers = Browsers::start(scheduler, live, Some(dir), None).await.unwrap();
+        world.api.serve_browsers(browsers);
+        world
     }
 
     /// A server with one token of a server-wide admin, which the client sends.
@@ -175,9 +184,9 @@ pub fn start_api(store: Box<dyn Store>, toml: &str) -> (Api, Scheduler, Clock, R
     start_api_with(store, toml, |_| ())
 }
 
-/// The sections of every dialect, and the instances.
+/// The sections of every dialect, the instances and the browsers.
 pub fn schema() -> Arc<Schema> {
-    Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES])
+    Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES], &[&BROWSERS])
 }
 
 /// The same with other options.
@@ -203,6 +212,22 @@ pub async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
     let status = response.status();
     let text = response.text().await.unwrap();
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+/// The result of a call, how long it took, and the longest pause of another task on the same thread.
+pub async fn with_pauses<T>(call: impl Future<Output = T>) -> (T, Duration, Duration) {
+    let (began, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    let mut ticks = tokio::time::interval(Duration::from_millis(1));
+    tokio::pin!(call);
+    loop {
+        tokio::select! {
+            done = &mut call => return (done, began.elapsed(), longest.max(last.elapsed())),
+            _ = ticks.tick() => {
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+        }
+    }
 }
 
 /// The whole response as text.

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use laneway_core::{Rejection, RejectionCode, Span};
+use laneway_core::{Name, Rejection, RejectionCode, Span};
 use laneway_runtime::caller::Denied;
 use laneway_runtime::{Caller, ReadError, Stopped};
 use serde::Serialize;
@@ -139,7 +139,7 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response {
 }
 
 /// The response to a call that does not reach its handler.
-pub fn denied(denied: &Denied) -> Response {
+pub fn denied(denied: &Denied, _: &Name) -> Response {
     let unauthorized = |message: &str| {
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
             .header(WWW_AUTHENTICATE, "Bearer realm=\"astraflow\"".to_owned())
@@ -149,7 +149,9 @@ pub fn denied(denied: &Denied) -> Response {
     };
     let problem = match denied {
         Denied::MissingToken => unauthorized("a token is needed: Authorization: Bearer <token>"),
-        Denied::BadToken => unauthorized("the token is not known, has expired or was revoked"),
+        Denied::BadToken | Denied::EndedToken => {
+            unauthorized("the token is not known, has expired or was revoked")
+        }
         Denied::TooManyAttempts { retry_after } => {
             busy("too many bad tokens came from this address", *retry_after)
         }

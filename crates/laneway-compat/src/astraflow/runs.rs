@@ -23,6 +23,8 @@ pub type Answer = Result<Response, Problem>;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Longest body of a start, in bytes: the definition and the parameters of all nodes.
 const BODY_MAX: usize = 16 << 20;
+/// A larger body, in bytes, is parsed on a blocking thread.
+const LARGE: usize = 1 << 20;
 
 /// Starts a run, with all its nodes or not at all. A success means that the run is durable.
 pub async fn start_run(Call(held, caller): Call<Astraflow>, headers: HeaderMap, request: Request) -> Answer {
@@ -96,7 +98,17 @@ impl Astraflow {
             key.map_err(|_| Problem::field("Idempotency-Key", "holds something else than printable ASCII"))?;
         let body = self.read_body(request, BODY_MAX).await?;
         let config = self.live.current();
-        let submission = run_of(&body, key, caller, config.settings())?;
+        let submission = if body.len() <= LARGE {
+            run_of(&body, key, caller, config.settings())?
+        } else {
+            let permit = self.parsers.take(caller.bound.as_ref()).await;
+            let (key, caller) = (key.map(str::to_owned), caller.clone());
+            let parsed = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                run_of(&body, key.as_deref(), &caller, config.settings())
+            });
+            parsed.await.map_err(Problem::internal)??
+        };
         let submitted = self.scheduler.submit_run(submission).await?;
         let id = submitted.map_err(|rejection| Problem::rejected(&rejection))?.run;
         let row = self.scheduler.read(move |reader| reader.run(id)).await?;

@@ -140,7 +140,7 @@ fn user_of(params: &Params, field: &str) -> Result<Option<String>, Problem> {
 fn not_admitted(why: &Denied) -> Problem {
     match why {
         Denied::MissingToken => Problem::denied("unauthorized: a token is required"),
-        Denied::BadToken => {
+        Denied::BadToken | Denied::EndedToken => {
             Problem::denied("unauthorized: the token is not known, has expired or was revoked")
         }
         Denied::TooManyAttempts { retry_after } => {

@@ -54,7 +54,7 @@ impl Pinchtab {
         agent_id: &str,
     ) -> Result<Vec<BatchItem>, Problem> {
         // Every host name is resolved once for the whole batch.
-        let (now, guard) = (self.scheduler.wall(), self.guard.for_batch());
+        let (now, guard) = (self.scheduler.wall(), self.guard.on_behalf_of(&caller.tenant).for_batch());
         let (mut items, mut good): (Vec<Option<BatchItem>>, Vec<Submission>) = (Vec::new(), Vec::new());
         for mut task in asked {
             let checked = match task.check() {

@@ -29,6 +29,7 @@ impl CallbackFormat for TaskCallback {
     fn render(&self, ended: &Ended<'_>) -> Rendered {
         let task = translate::task(ended.job, ended.payload);
         Rendered {
+            signed: None,
             content_type: "application/json",
             headers: vec![
                 // The same for every end: receivers check the task's state.

@@ -17,12 +17,16 @@ pub static SECTION: DialectSection = DialectSection {
         DialectKey::Count { key: "worker_count", range: 0..=WORKERS_MAX, rule: CountRule::ZeroIsDefault },
         DialectKey::Text { key: "strategy" },
         DialectKey::Count { key: "max_batch_size", range: 0..=BATCH_MAX, rule: CountRule::ZeroIsDefault },
-        DialectKey::LaneAlias { key: "max_queue_size", lane_key: "queued_max" },
-        DialectKey::LaneAlias { key: "max_per_agent", lane_key: "queued_per_agent_max" },
-        DialectKey::LaneAlias { key: "max_inflight", lane_key: "running_max" },
-        DialectKey::LaneAlias { key: "max_per_agent_inflight", lane_key: "running_per_agent_max" },
-        DialectKey::LaneAlias { key: "result_ttl", lane_key: "retention" },
+        alias(&["max_queue_size"], &["lanes", LANE, "queued_max"]),
+        alias(&["max_per_agent"], &["lanes", LANE, "queued_per_agent_max"]),
+        alias(&["max_inflight"], &["lanes", LANE, "running_max"]),
+        alias(&["max_per_agent_inflight"], &["lanes", LANE, "running_per_agent_max"]),
+        alias(&["result_ttl"], &["lanes", LANE, "retention"]),
     ],
     jobs: &[JobsOf { lane: LANE, kind: None }],
     lane_variables: &[],
 };
+
+const fn alias(key: &'static [&'static str], to: &'static [&'static str]) -> DialectKey {
+    DialectKey::Alias { key, to }
+}

@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use laneway_browser::{ActionError, ForwardError};
-use laneway_core::Span;
+use laneway_core::{Name, Span};
 use laneway_runtime::caller::Denied;
 use laneway_runtime::{ReadError, Stopped};
 use serde_json::{Map, Value, json};
@@ -131,14 +131,14 @@ pub fn json_line(status: StatusCode, value: &impl serde::Serialize) -> Response 
 }
 
 /// The response to a call that does not reach its handler.
-pub fn denied(denied: &Denied) -> Response {
+pub fn denied(denied: &Denied, _: &Name) -> Response {
     let unauthorized = |code| {
         Problem::new(StatusCode::UNAUTHORIZED, code, "unauthorized")
             .header(WWW_AUTHENTICATE, "Bearer realm=\"pinchtab\"".to_owned())
     };
     let problem = match denied {
         Denied::MissingToken => unauthorized("missing_token"),
-        Denied::BadToken => unauthorized("bad_token"),
+        Denied::BadToken | Denied::EndedToken => unauthorized("bad_token"),
         Denied::TooManyAttempts { retry_after } => {
             let message = "too many bad tokens came from this address";
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message).retry_after(*retry_after)

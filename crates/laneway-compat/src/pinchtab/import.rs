@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(keys, ["scheduler.colour", "scheduler.watcherInterval", "server"]);
         assert!(!imported.toml.contains("hush"), "a secret was shown: {}", imported.toml);
         let table = imported.toml.parse().expect("it is TOML");
-        let schema = laneway_runtime::config::Schema::new(&[&super::super::SECTION], &[]);
+        let schema = laneway_runtime::config::Schema::new(&[&super::super::SECTION], &[], &[]);
         let layers = laneway_runtime::config::Layers::read(&schema, None, [], table).expect("it can be read");
         let config = layers.resolve(&laneway_runtime::config::Overrides::none()).expect("it is good");
         let lane = &config.settings().lanes[&laneway_core::Name::fixed("pinchtab")];

@@ -43,7 +43,7 @@ pub async fn submit_task(Call(pinchtab, caller): Call<Pinchtab>, request: Reques
     let body = read_body(request).await?;
     let mut asked = Asked::of_task(Fields::of_body(&body)?)?;
     asked.check()?;
-    callback::check(&pinchtab.guard, &asked.callback_url).await?;
+    callback::check(&pinchtab.guard.on_behalf_of(&caller.tenant), &asked.callback_url).await?;
     let agent_id = asked.agent_id.clone();
     let submission = asked.into_submission(&caller, pinchtab.scheduler.wall())?;
     match pinchtab.scheduler.submit(submission).await? {
@@ -139,7 +139,10 @@ pub async fn list_tasks(
     // Unknown state names match no task.
     let (tasks, truncated) = match filters_states && states.is_empty() {
         true => (Vec::new(), false),
-        false => pinchtab.scheduler.read(move |reader| collect(reader, &filter)).await?,
+        false => {
+            let tenant = filter.tenant.clone();
+            pinchtab.scheduler.list(tenant, move |reader| collect(reader, &filter)).await?
+        }
     };
     let mut response = json_line(StatusCode::OK, &TaskList { count: tasks.len(), tasks, truncated });
     if truncated {

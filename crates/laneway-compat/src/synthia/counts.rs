@@ -74,24 +74,26 @@ impl Synthia {
     /// Counts the live jobs of a lane.
     pub async fn counts(&self, caller: &Caller, lane: &'static str) -> Result<Counts, Problem> {
         let filter = JobFilter { states: LIVE.to_vec(), ..of_lane(caller, lane) };
+        let tenant = filter.tenant.clone();
         let count = move |reader: &dyn Reader| {
             let mut counts = Counts::default();
             walk(reader, &filter, &mut |view| counts.count(view))?;
             Ok(counts)
         };
-        Ok(self.scheduler.read(count).await?)
+        Ok(self.scheduler.list(tenant, count).await?)
     }
 }
 
 /// The number of jobs of a lane, including ended ones.
 pub async fn total_of(synthia: &Synthia, caller: &Caller, lane: &'static str) -> Result<u64, Problem> {
     let filter = of_lane(caller, lane);
+    let tenant = filter.tenant.clone();
     let count = move |reader: &dyn Reader| {
         let mut total = 0;
         walk(reader, &filter, &mut |_| total += 1)?;
         Ok(total)
     };
-    Ok(synthia.scheduler.read(count).await?)
+    Ok(synthia.scheduler.list(tenant, count).await?)
 }
 
 /// A filter for the jobs of a lane that the caller sees.

@@ -97,7 +97,7 @@ async fn find(synthia: &Synthia, caller: &Caller, asked: &Asked) -> Answer {
     loop {
         // The token may have expired while the call waited.
         if !caller.is_still_allowed(&tokens.borrow_and_update(), synthia.scheduler.wall()) {
-            return Ok(denied(&Denied::BadToken));
+            return Ok(denied(&Denied::EndedToken, &caller.request));
         }
         let found = match &asked.taker {
             Some(taker) => synthia.take(caller, asked, taker).await?,

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use laneway_core::{Rejection, RejectionCode, Span};
+use laneway_core::{Name, Rejection, RejectionCode, Span};
 use laneway_runtime::caller::Denied;
 use laneway_runtime::{ReadError, Stopped};
 use serde::Serialize;
@@ -182,14 +182,14 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
 }
 
 /// The response to a call that does not reach its handler.
-pub fn denied(why: &Denied) -> Response {
+pub fn denied(why: &Denied, _: &Name) -> Response {
     let unauthorized = || {
         let mut response = Problem::new(StatusCode::UNAUTHORIZED, "Not authenticated").into_response();
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         response
     };
     let problem = match why {
-        Denied::MissingToken | Denied::BadToken => return unauthorized(),
+        Denied::MissingToken | Denied::BadToken | Denied::EndedToken => return unauthorized(),
         Denied::TooManyAttempts { retry_after } => {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts").retry_after(*retry_after)
         }

@@ -201,12 +201,13 @@ impl Synthia {
 
     async fn ended_before(&self, caller: &Caller, lane: &'static str, before: Wall) -> Result<u64, Problem> {
         let filter = JobFilter { states: ENDED.to_vec(), ..of_lane(caller, lane) };
+        let tenant = filter.tenant.clone();
         let count = move |reader: &dyn Reader| {
             let mut old = 0;
             let is_old = |view: &JobView| view.end.as_ref().is_some_and(|end| end.finished_at < before);
             walk(reader, &filter, &mut |view| old += u64::from(is_old(view)))?;
             Ok(old)
         };
-        Ok(self.scheduler.read(count).await?)
+        Ok(self.scheduler.list(tenant, count).await?)
     }
 }

@@ -94,7 +94,9 @@ impl Synthia {
         limit: usize,
         is_shown: impl Fn(&Seen) -> bool + Send + 'static,
     ) -> Result<Vec<Seen>, Problem> {
-        let mut found = self.scheduler.read(move |reader| collect(reader, &filter, limit, &is_shown)).await?;
+        let tenant = filter.tenant.clone();
+        let collect = move |reader: &dyn Reader| collect(reader, &filter, limit, &is_shown);
+        let mut found = self.scheduler.list(tenant, collect).await?;
         for seen in &mut found {
             seen.progress = self.scheduler.progress(seen.view.row.id);
         }

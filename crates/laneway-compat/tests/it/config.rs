@@ -52,13 +52,31 @@ fn builtin_settings() -> Settings {
     settings.lanes.insert(Name::fixed("synthia_jobs"), synthia(None, Dispatch::Claim, LostPolicy::Fail));
     settings.lanes.insert(Name::fixed("astraflow"), astraflow);
     settings.lanes.insert(Name::fixed("pinchtab"), pinchtab);
-    settings.shown_once_used.extend(["astraflow", "pinchtab", "synthia", "synthia_jobs"].map(Name::fixed));
+    let browsers = LaneSettings {
+        queued_max: 500,
+        running_max: 20,
+        retention: Span::hours(24),
+        ..LaneSettings::default()
+    };
+    settings.lanes.insert(Name::fixed("browsers"), browsers);
+    settings.keys =
+        [("browser", 20), ("browser_profile", 3)].map(|(key, max)| (Name::fixed(key), max)).into();
+    let lanes = ["astraflow", "browsers", "pinchtab", "synthia", "synthia_jobs"];
+    settings.shown_once_used.extend(lanes.map(Name::fixed));
     settings
 }
 
 #[test]
 fn the_reference_has_the_lanes_of_the_dialects() {
-    assert_eq!(Config::builtin(&schema()).settings(), &builtin_settings());
+    let config = Config::builtin(&schema());
+    let mut expected = builtin_settings();
+    // The tests of the kinds check their settings.
+    expected.kinds.clone_from(&config.settings().kinds);
+    assert_eq!(config.settings(), &expected);
+    let kinds: Vec<&str> = expected.kinds.keys().map(Name::as_str).collect();
+    let mut browsers = laneway_browser::kinds::KINDS.to_vec();
+    browsers.sort_unstable();
+    assert_eq!(kinds, browsers);
 }
 
 #[test]
@@ -151,7 +169,7 @@ fn mistakes_in_dialects_and_instances_are_named() {
         laneway.toml:3: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
         laneway.toml:4: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
         laneway.toml:5: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:6: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow
+        laneway.toml:6: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow, browser_manager
     "#]]);
     Given::file(
         "[dialects.pinchtab]\nprefix = \"pt/\"\nlisten = \"here\"\nmax_inflght = 3\n[dialects.elsewhere]\nenabled = true\n\
@@ -161,7 +179,7 @@ fn mistakes_in_dialects_and_instances_are_named() {
         laneway.toml:2: dialects.pinchtab.prefix: is "pt/"; write "" or a path such as "/pt" that begins with / and does not end with it
         laneway.toml:3: dialects.pinchtab.listen: is "here"; write an IP address and a port, such as "127.0.0.1:9867", or ""
         laneway.toml:4: dialects.pinchtab.max_inflght: unknown key; did you mean `max_inflight`?
-        laneway.toml:5: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow
+        laneway.toml:5: dialects.elsewhere: unknown key; known here: pinchtab, goclaw, synthia, astraflow, browser_manager
         laneway.toml:7: instances.a.url: is missing; write `url`, or `port` for an instance on this machine
         laneway.toml:10: instances.b.port: stands beside `url`; write one of them
         laneway.toml:13: instances.c.tabs: holds an id that is empty or longer than 256 bytes

@@ -7,13 +7,13 @@
 
 use std::fmt::Write as _;
 
-use laneway_core::{QuietState, Role, Span};
+use laneway_core::{JobId, QuietState, Role, Span};
 use laneway_runtime::config::parse_span;
 
 use crate::astraflow::fake_worker::FakeWorker;
 use crate::golden::{self, Placeholders};
 use crate::instance::Instance;
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 /// The response headers that dialogues show.
 const SHOWN: [&str; 7] = [
@@ -44,6 +44,11 @@ async fn every_dialogue_of_synthia_is_answered_as_written() {
 #[tokio::test]
 async fn every_dialogue_of_astraflow_is_answered_as_written() {
     golden::check_all("astraflow", Dialogue::run).await;
+}
+
+#[tokio::test]
+async fn every_dialogue_of_browser_manager_is_answered_as_written() {
+    golden::check_all("browser_manager", Dialogue::run).await;
 }
 
 /// A running dialogue.
@@ -117,6 +122,11 @@ impl Dialogue {
             }
             ["wait", "for", "task", number] => {
                 self.world.ended(self.names.value(&format!("<task {number}>"))).await;
+            }
+            ["wait", "for", "job", number] => {
+                let job = JobId::parse(self.names.value(&format!("<job {number}>"))).unwrap();
+                let ended = self.world.scheduler.wait(job);
+                tokio::time::timeout(PATIENCE, ended).await.expect("the job never ends").unwrap();
             }
             ["advance", span] => {
                 let Span(ms) = parse_span(span).unwrap();

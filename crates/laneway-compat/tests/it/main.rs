@@ -4,6 +4,7 @@
 
 mod astraflow;
 mod browser;
+mod browser_manager;
 mod config;
 mod dialogues;
 mod goclaw;

@@ -3,10 +3,10 @@
 use laneway_core::command::AdminCommand;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use laneway_api::{Api, mint, router_with, serve_app};
-use laneway_browser::{INSTANCES, InstancePatch, Tabs, instances};
+use laneway_browser::{BROWSERS, Browsers, INSTANCES, InstancePatch, Tabs, instances};
 use laneway_compat::agent_turn::is_allowed;
 use laneway_core::{
     Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Seed, Span, Wall,
@@ -17,6 +17,7 @@ use laneway_runtime::{Clock, Options, Running, Scheduler};
 use laneway_store::{MemoryStore, Store};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,8 @@ pub struct World {
     pub running: Running,
     shutdown: CancellationToken,
     serving: JoinHandle<std::io::Result<()>>,
+    /// The directory of browser profiles.
+    _dir: TempDir,
 }
 
 impl World {
@@ -75,6 +78,8 @@ impl World {
         adjust(&mut options);
         let (scheduler, running) = Scheduler::start(store, options).unwrap();
         let live = LiveConfig::new(layers, overrides, config, scheduler.clone());
+        let dir = tempfile::tempdir().unwrap();
+        let browsers = Browsers::start(&scheduler, &live, Some(dir.path()), None).await.unwrap();
         let tabs = Tabs::new(&live).unwrap();
         scheduler
             .run_here(Name::fixed("tabs"), tabs.handlers(laneway_compat::pinchtab::action_text), 64)
@@ -84,13 +89,16 @@ impl World {
         let pinchtab = laneway_compat::pinchtab::dialect(scheduler.clone(), live.clone(), tabs);
         let astraflow = laneway_compat::astraflow::dialect(scheduler.clone(), live.clone());
         let synthia = laneway_compat::synthia::dialect(scheduler.clone(), &live);
-        let app = router_with(api.clone(), vec![pinchtab, synthia, astraflow]).unwrap();
+        let browser_manager =
+            laneway_compat::browser_manager::dialect(scheduler.clone(), live.clone(), browsers);
+        let dialects = vec![pinchtab, synthia, astraflow, browser_manager];
+        let app = router_with(api.clone(), dialects).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(serve_app(listener, app, api, shutdown.clone()));
         let client = Client::builder().no_proxy().build().unwrap();
-        World { scheduler, live, clock, address, client, running, shutdown, serving }
+        World { scheduler, live, clock, address, client, running, shutdown, serving, _dir: dir }
     }
 
     /// Stops within `limit` and waits until the server has stopped.
@@ -193,7 +201,7 @@ impl World {
 
 /// The sections of every dialect, and the instances.
 pub fn schema() -> Arc<Schema> {
-    Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES])
+    Schema::new(&laneway_compat::SECTIONS, &[&INSTANCES], &[&BROWSERS])
 }
 
 /// A task that clicks.
@@ -207,4 +215,20 @@ pub async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
     let status = response.status();
     let text = response.text().await.unwrap();
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+/// The result of a call, how long it took, and the longest pause of another task on the same thread.
+pub async fn with_pauses<T>(call: impl Future<Output = T>) -> (T, Duration, Duration) {
+    let (began, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    let mut ticks = tokio::time::interval(Duration::from_millis(1));
+    tokio::pin!(call);
+    loop {
+        tokio::select! {
+            done = &mut call => return (done, began.elapsed(), longest.max(last.elapsed())),
+            _ = ticks.tick() => {
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+        }
+    }
 }

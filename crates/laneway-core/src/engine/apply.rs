@@ -1,15 +1,18 @@
 //! Which function carries out which command.
 
+use std::sync::Arc;
+
 use crate::command::{
-    AdminCommand, DeliveryCommand, LeaseCommand, ScheduleCommand, SessionCommand, WorkerCommand,
-    WorkflowCommand,
+    AdminCommand, DeliveryCommand, LeaseCommand, RecordCommand, ScheduleCommand, SessionCommand,
+    WorkerCommand, WorkflowCommand,
 };
 use crate::engine::Engine;
 use crate::engine::jobs::record;
 use crate::engine::jobs::submit;
 use crate::engine::leases::by_id::LEASES;
+use crate::engine::records::RecordPut;
 use crate::engine::workers::messages::WORKERS;
-use crate::{Command, DeliveryTry, Effects, ExecutorOffer, Now, RejectionCode, Reply};
+use crate::{Command, DeliveryTry, Effects, ExecutorOffer, Now, RecordName, RejectionCode, Reply};
 
 impl Engine {
     /// Carries out one command.
@@ -20,10 +23,12 @@ impl Engine {
         effects: &mut Effects,
     ) -> Reply {
         match command {
-            Command::Submit(submission) => match self.submit(now, *submission, effects) {
-                Ok(submitted) => Reply::Submitted(submitted),
-                Err(rejection) => Reply::Rejected(rejection),
-            },
+            Command::Submit(submission) => {
+                match self.submit(now, Arc::unwrap_or_clone(submission), effects) {
+                    Ok(submitted) => Reply::Submitted(submitted),
+                    Err(rejection) => Reply::Rejected(rejection),
+                }
+            }
             Command::SubmitBatch { items, atomic } => self.submit_batch(now, items, atomic, effects),
             Command::Start(fence) => self.start(now, &fence, effects),
             Command::Heartbeat(fence) => self.heartbeat(now, &fence, effects),
@@ -32,6 +37,10 @@ impl Engine {
             Command::Cancel { tenant, job, origin } => {
                 self.cancel(now, tenant.as_ref(), job, &origin, effects)
             }
+            Command::ReleaseKeys { tenant, job, origin } => {
+                self.release_keys(now, tenant.as_ref(), job, &origin, effects)
+            }
+            Command::Record(command) => self.carry_out_record(now, *command, effects),
             Command::Workflow(command) => self.carry_out_workflow(now, command, effects),
             Command::Session(command) => self.carry_out_session(now, command, effects),
             Command::Schedule(command) => self.carry_out_schedule(now, command, effects),
@@ -42,6 +51,19 @@ impl Engine {
             Command::Tick => {
                 self.tick(now, effects);
                 Reply::Done
+            }
+        }
+    }
+
+    fn carry_out_record(&mut self, now: Now, command: RecordCommand, effects: &mut Effects) -> Reply {
+        match command {
+            RecordCommand::Put { tenant, collection, id, expected_version, body, origin } => {
+                let put = RecordPut { name: RecordName { tenant, collection, id }, expected_version, body };
+                self.put_record(now, put, &origin, effects)
+            }
+            RecordCommand::Delete { tenant, collection, id, expected_version, origin } => {
+                let name = RecordName { tenant, collection, id };
+                self.delete_record(now, name, expected_version, &origin, effects)
             }
         }
     }

@@ -22,6 +22,8 @@ impl Engine {
         self.workers.check(&self.jobs, &self.queue, &self.workflows)?;
         self.jobs.check_timers(&self.timers)?;
         self.workflows.check(&self.jobs)?;
+        self.keepers.check(&self.queue)?;
+        self.records.check()?;
         self.schedules.check()
     }
 

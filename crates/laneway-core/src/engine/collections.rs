@@ -4,3 +4,4 @@ pub(in crate::engine) mod fresh;
 pub(in crate::engine) mod index;
 pub(in crate::engine) mod slab;
 pub(in crate::engine) mod sorted;
+pub(in crate::engine) mod tournament;

@@ -9,8 +9,8 @@ use crate::engine::leases::by_id::{LEASES, REJECTED_MAX};
 use crate::schedule::Plan;
 use crate::{
     AttemptEnd, CallRow, DeliveryRow, Effects, EndedMember, ExecutorMode, ExecutorOffer, FiringLogEntry,
-    JobRow, JobState, Name, Now, OpenAttempt, RunId, RunRow, Schedule, ScheduleId, Seed, Seq, SessionRow,
-    Settings, Span, TokenRecord, Wall,
+    JobRow, JobState, KeptKeys, Name, Now, OpenAttempt, Record, RunId, RunRow, Schedule, ScheduleId, Seed,
+    Seq, SessionRow, Settings, Span, TokenRecord, Wall,
 };
 
 /// The counters of the store.
@@ -237,6 +237,16 @@ impl Recovery {
     /// Takes up what was stored of a session beside its jobs.
     pub fn session(&mut self, row: SessionRow) {
         self.engine.load_session(self.now, &row);
+    }
+
+    /// Takes up the keys that an ended job keeps.
+    pub fn kept_keys(&mut self, row: KeptKeys) {
+        self.engine.resume_kept_keys(row);
+    }
+
+    /// Takes up a record.
+    pub fn record(&mut self, record: Record) {
+        self.engine.resume_record(record);
     }
 
     /// Takes up a delivery that waits. `under_way`: it is being sent, and its outcome will be reported.

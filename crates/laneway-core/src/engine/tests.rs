@@ -3,8 +3,10 @@
 mod capacity;
 mod counts;
 mod ids;
+mod kept_keys;
 mod lanes_and_kinds;
 mod outbound;
+mod records;
 mod recover;
 mod scenario;
 mod settings;

@@ -2,6 +2,7 @@
 
 use laneway_core::command::{AdminCommand, LeaseCommand, WorkerCommand};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use laneway_core::command::Submitted;
 use laneway_core::engine::Restart;
@@ -114,8 +115,8 @@ impl Driver {
             }
             Command::SubmitBatch { items, atomic: false } => {
                 let mut verdicts = Vec::with_capacity(items.len());
-                for item in items {
-                    let reply = self.commit_alone(now, Command::Submit(Box::new(item)), committed)?;
+                for item in items.iter().cloned() {
+                    let reply = self.commit_alone(now, Command::Submit(Arc::new(item)), committed)?;
                     verdicts.push(verdict_of(reply));
                 }
                 Ok(Reply::Batch(verdicts))
@@ -215,6 +216,8 @@ pub(super) fn load_engine(
         Loaded::StillRunning(row, open) => recovery.still_running(row, open),
         Loaded::Call(row) => recovery.call(*row),
         Loaded::Session(row) => recovery.session(row),
+        Loaded::KeptKeys(row) => recovery.kept_keys(row),
+        Loaded::Record(record) => recovery.record(record),
         Loaded::Delivery(row) => {
             let under_way = kept.under_way.get(&row.seq) == Some(&(row.tries + 1));
             recovery.delivery(row, under_way);

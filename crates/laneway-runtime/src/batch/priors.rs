@@ -6,6 +6,7 @@
 
 use laneway_core::command::{DeliveryCommand, WorkflowCommand};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use laneway_core::{Command, Submission};
 use laneway_store::{Keys, Priors, Store, StoreError};
@@ -38,8 +39,9 @@ pub(super) fn look_up_priors(
     };
     for command in commands.iter_mut().take(count) {
         match command {
-            Command::Submit(submission) => answer(submission),
-            Command::SubmitBatch { items, .. } => items.iter_mut().for_each(&mut answer),
+            // No one else has the command yet, so this makes no copy.
+            Command::Submit(submission) => answer(Arc::make_mut(submission)),
+            Command::SubmitBatch { items, .. } => Arc::make_mut(items).iter_mut().for_each(&mut answer),
             Command::Workflow(WorkflowCommand::Submit(submission))
                 if submission.spec.idempotency.is_some() =>
             {

@@ -41,8 +41,21 @@ fn stored_end(
     let Some(view) = reader.job(task.job)?.filter(|view| view.row.spec.tenant == *tenant) else {
         return Ok(None);
     };
-    // Only the run knows which dispatch the last attempt of an ended node was. Every report on it is late.
+    let closed = || -> Result<Option<AttemptEnd>, StoreError> {
+        let attempts = reader.attempts(view.row.seq)?;
+        let of_task = |closed: &&ClosedAttempt| {
+            let open = &closed.open;
+            open.dispatch_seq == task.dispatch_seq
+                && open.holder.as_ref().is_some_and(|holder| holder.worker == *worker)
+        };
+        Ok(attempts.iter().map(|attempt| &attempt.closed).find(of_task).map(|closed| closed.end))
+    };
+    // Only the run knows which dispatch the last attempt of an ended node was. Every report on it is late, except those on
+    // attempts that were closed before.
     let is_node = view.row.spec.member.is_some();
+    if is_node && let Some(end) = closed()? {
+        return Ok(Some(end));
+    }
     let of_last = |end: &&JobEnd| is_node || u64::from(end.attempts) == task.dispatch_seq;
     if let Some(end) = view.end.as_ref().filter(of_last) {
         return Ok(match (end.state, end.reason) {
@@ -51,11 +64,5 @@ fn stored_end(
             _ => None,
         });
     }
-    let attempts = reader.attempts(view.row.seq)?;
-    let of_task = |closed: &&ClosedAttempt| {
-        let open = &closed.open;
-        open.dispatch_seq == task.dispatch_seq
-            && open.holder.as_ref().is_some_and(|holder| holder.worker == *worker)
-    };
-    Ok(attempts.iter().map(|attempt| &attempt.closed).find(of_task).map(|closed| closed.end))
+    closed()
 }

@@ -1,4 +1,4 @@
-//! A dialect's own names for keys of its lane.
+//! A dialect's own names for keys of other sections.
 //!
 //! An alias such as `dialects.NAME.max_queue_size = 50` means `lanes.NAME.queued_max = 50`, in every layer. It is written out
 //! before layers are merged, so that there is one value with one place. Zero leaves the key as it is.
@@ -13,11 +13,26 @@ use super::path::KeyPath;
 use super::schema::{DialectKey, Schema};
 use super::units::parse_span;
 
-/// Every dialect with its name for a key, and the key of the lane of the same name.
-fn aliases(schema: &Schema) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+/// A dialect's name for a key of another section.
+#[derive(Clone, Copy)]
+struct Alias {
+    dialect: &'static str,
+    /// The key below the section of the dialect.
+    key: &'static [&'static str],
+    /// The key that it stands for.
+    to: &'static [&'static str],
+}
+
+impl Alias {
+    fn path(self) -> Vec<&'static str> {
+        [&["dialects", self.dialect], self.key].concat()
+    }
+}
+
+fn aliases(schema: &Schema) -> impl Iterator<Item = Alias> {
     schema.dialects().iter().flat_map(|dialect| {
         dialect.keys.iter().filter_map(|known| match known {
-            DialectKey::LaneAlias { key, lane_key } => Some((dialect.name, *key, *lane_key)),
+            DialectKey::Alias { key, to } => Some(Alias { dialect: dialect.name, key, to }),
             _ => None,
         })
     })
@@ -26,18 +41,17 @@ fn aliases(schema: &Schema) -> impl Iterator<Item = (&'static str, &'static str,
 /// The layer with every alias written out. A key that has another value under each name is a problem.
 pub(super) fn written_out(schema: &Schema, layer: &Layer, errors: &mut Vec<ConfigError>) -> Layer {
     let mut layer = layer.clone();
-    for (dialect, alias, key) in aliases(schema) {
-        let Some(value) = take(&mut layer.tree, dialect, alias) else { continue };
-        let from = KeyPath::of(&["dialects", dialect, alias]);
+    for alias in aliases(schema) {
+        let Some(value) = take(&mut layer.tree, &alias.path()) else { continue };
+        let from = KeyPath::of(&alias.path());
         let place = layer.places.remove(&from);
         if value == Value::Integer(0) || value.as_str().is_some_and(is_zero_span) {
             continue;
         }
-        let to = KeyPath::of(&["lanes", dialect, key]);
-        let lanes = section(&mut layer.tree, "lanes").and_then(|lanes| section(lanes, dialect));
+        let (to, Some((key, sections))) = (KeyPath::of(alias.to), alias.to.split_last()) else { continue };
         // A value where a section must be is reported when the section is read.
-        let Some(lane) = lanes else { continue };
-        if let Some(other) = lane.get(key) {
+        let Some(target) = section(&mut layer.tree, sections) else { continue };
+        if let Some(other) = target.get(*key) {
             if *other == value {
                 continue;
             }
@@ -49,10 +63,11 @@ pub(super) fn written_out(schema: &Schema, layer: &Layer, errors: &mut Vec<Confi
             });
             continue;
         }
-        lane.insert(key.to_owned(), value);
+        target.insert((*key).to_owned(), value);
         if let Some(place) = place {
-            for path in [KeyPath::of(&["lanes"]), KeyPath::of(&["lanes", dialect])] {
-                layer.places.entry(path).or_insert_with(|| place.clone());
+            for len in 1..alias.to.len() {
+                let above = KeyPath::of(&alias.to[..len]);
+                layer.places.entry(above).or_insert_with(|| place.clone());
             }
             layer.places.insert(to, place);
         }
@@ -60,22 +75,20 @@ pub(super) fn written_out(schema: &Schema, layer: &Layer, errors: &mut Vec<Confi
     layer
 }
 
-/// The same for a change by an API call. If both names are given, the name in the lane's section wins.
+/// The same for a change by an API call. If both names are given, the name that the alias stands for wins.
 pub(super) fn written_out_in_patch(schema: &Schema, patch: &Map<String, Json>) -> Map<String, Json> {
     let mut patch = patch.clone();
-    for (dialect, alias, key) in aliases(schema) {
-        let own = patch.get_mut("dialects").and_then(|dialects| dialects.get_mut(dialect));
-        let Some(value) = own.and_then(Json::as_object_mut).and_then(|own| own.remove(alias)) else {
-            continue;
-        };
+    for alias in aliases(schema) {
+        let Some(value) = take_json(&mut patch, &alias.path()) else { continue };
         if value == 0 || value.as_str().is_some_and(is_zero_span) {
             continue;
         }
-        let lanes = patch.entry("lanes").or_insert_with(|| Json::Object(Map::new()));
-        let Some(lanes) = lanes.as_object_mut() else { continue };
-        let lane = lanes.entry(dialect).or_insert_with(|| Json::Object(Map::new()));
-        if let Some(lane) = lane.as_object_mut() {
-            lane.entry(key).or_insert(value);
+        let Some((key, sections)) = alias.to.split_last() else { continue };
+        let target = sections.iter().try_fold(&mut patch, |object, name| {
+            object.entry(*name).or_insert_with(|| Json::Object(Map::new())).as_object_mut()
+        });
+        if let Some(target) = target {
+            target.entry(*key).or_insert(value);
         }
     }
     patch
@@ -86,10 +99,20 @@ fn is_zero_span(text: &str) -> bool {
     parse_span(text) == Some(Span(0))
 }
 
-fn take(tree: &mut Table, dialect: &str, alias: &str) -> Option<Value> {
-    tree.get_mut("dialects")?.get_mut(dialect)?.as_table_mut()?.remove(alias)
+fn take(tree: &mut Table, path: &[&str]) -> Option<Value> {
+    let (key, sections) = path.split_last()?;
+    let table = sections.iter().try_fold(tree, |table, name| table.get_mut(*name)?.as_table_mut())?;
+    table.remove(*key)
 }
 
-fn section<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Table> {
-    table.entry(key.to_owned()).or_insert_with(|| Value::Table(Table::new())).as_table_mut()
+fn take_json(object: &mut Map<String, Json>, path: &[&str]) -> Option<Json> {
+    let (key, sections) = path.split_last()?;
+    let object = sections.iter().try_fold(object, |object, name| object.get_mut(*name)?.as_object_mut())?;
+    object.remove(*key)
+}
+
+fn section<'t>(tree: &'t mut Table, sections: &[&str]) -> Option<&'t mut Table> {
+    sections.iter().try_fold(tree, |table, name| {
+        table.entry((*name).to_owned()).or_insert_with(|| Value::Table(Table::new())).as_table_mut()
+    })
 }

@@ -22,13 +22,13 @@ use toml::{Table, Value};
 use super::error::ConfigErrors;
 use super::layers::Places;
 use super::path::KeyPath;
-use super::schema::{Schema, SectionEntry};
+use super::schema::Schema;
 use super::section::{NONE, Problems, Section};
 use super::units::parse_span;
 use super::workers::TenantPressure;
 use super::{
     Config, LogConfig, LogFormat, Secret, ServerConfig, SigningSecrets, StorageConfig, StreamsConfig, Target,
-    TlsConfig, chat, dialects, webhooks, workers,
+    TlsConfig, chat, contributed, dialects, webhooks, workers,
 };
 
 /// Most waiting jobs that a limit may allow: ten times as many as the benchmarks use.
@@ -78,7 +78,7 @@ pub(super) fn build(schema: &Arc<Schema>, tree: &Table, places: Places) -> Resul
     let log = log(&root, schema);
     let (mut settings, local_slots, storage) = limits(&root, schema);
     settings.lanes = lanes(&root, schema);
-    settings.shown_once_used = unchanged_dialect_lanes(&settings.lanes, schema);
+    settings.shown_once_used = unchanged_contributed_lanes(&settings.lanes, schema);
     let (kinds, targets) = kinds(&root, schema);
     settings.kinds = kinds;
     let (tenants, tenant_secrets, tenant_pressures) = tenants(&root);
@@ -94,7 +94,8 @@ pub(super) fn build(schema: &Arc<Schema>, tree: &Table, places: Places) -> Resul
     settings.agents = agents(&root);
     settings.keys = keys(&root);
     let dialects = dialects::read(&root, schema);
-    let entries = entries(&root, schema);
+    let entries = contributed::entries(&root, schema);
+    let sections = contributed::fixed_sections(&root, schema);
     root.finish();
     let (places, errors) = problems.finish();
     ConfigErrors::unless_empty(errors, || Config {
@@ -108,6 +109,7 @@ pub(super) fn build(schema: &Arc<Schema>, tree: &Table, places: Places) -> Resul
         streams,
         dialects,
         entries,
+        sections,
         settings,
         places,
         schema: schema.clone(),
@@ -256,6 +258,10 @@ fn limits(root: &Section<'_>, schema: &Schema) -> (Settings, u32, StorageConfig)
         low: section.size("storage_low", 0..=1024 * TIB),
         reserve: section.size("storage_reserve", 0..=TIB),
         start_check: Duration::from_millis(section.span("start_check", Span(0)..=Span::hours(1)).0),
+        artifact_retention: Duration::from_millis(
+            section.span("artifact_retention", Span::mins(1)..=SPAN_MAX).0,
+        ),
+        artifacts_per_tenant_max: section.size("artifacts_per_tenant_max", 0..=1024 * TIB),
     };
     section.finish();
     tenants_default.finish();
@@ -409,9 +415,9 @@ pub(super) fn lanes(root: &Section<'_>, schema: &Schema) -> BTreeMap<Name, LaneS
     lanes.map(|(name, section)| (name, lane(section))).collect()
 }
 
-/// Lanes of dialects that have their default settings. They are shown once they are used.
-fn unchanged_dialect_lanes(lanes: &BTreeMap<Name, LaneSettings>, schema: &Schema) -> BTreeSet<Name> {
-    let defaults = schema.dialect_lanes().into_iter();
+/// Contributed lanes that have their default settings. They are shown once they are used.
+fn unchanged_contributed_lanes(lanes: &BTreeMap<Name, LaneSettings>, schema: &Schema) -> BTreeSet<Name> {
+    let defaults = schema.contributed_lanes().into_iter();
     defaults.filter(|(name, settings)| lanes.get(name) == Some(settings)).map(|(name, _)| name).collect()
 }
 
@@ -568,26 +574,8 @@ fn keys(root: &Section<'_>) -> BTreeMap<Name, u32> {
     keys
 }
 
-/// The entries of contributed sections, by section and name.
-pub(super) type Entries = BTreeMap<&'static str, BTreeMap<Name, Arc<dyn SectionEntry>>>;
-
-fn entries(root: &Section<'_>, schema: &Schema) -> Entries {
-    let mut all = Entries::new();
-    for contributed in schema.entry_sections() {
-        let mut entries = BTreeMap::new();
-        for (name, section) in root.named(contributed.name, None, contributed.len_max) {
-            if let Some(entry) = (contributed.read)(&section) {
-                entries.insert(name, entry);
-            }
-            section.finish();
-        }
-        all.insert(contributed.name, entries);
-    }
-    all
-}
-
 /// A section that the defaults have, so that it is always there unless the tree has another value in its place.
-fn fixed<'a>(root: &Section<'a>, schema: &'a Schema, key: &'static str) -> Section<'a> {
+pub(super) fn fixed<'a>(root: &Section<'a>, schema: &'a Schema, key: &'static str) -> Section<'a> {
     let base = schema.builtin().get(key).and_then(Value::as_table);
     root.section_or(key, base.expect("the embedded defaults have every fixed section"))
 }

@@ -2,6 +2,7 @@
 //!
 //! The limits of a dialect are those of its lane (see `aliases.rs`). The keys of a section come from the schema.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use laneway_core::Span;
@@ -127,12 +128,33 @@ fn read_one(section: &Section<'_>, dialect: &'static DialectSection, schema: &Sc
                 values.push((*key, number));
             }
             DialectKey::Text { key } => values.push((*key, Value::from(own.text(key)))),
-            // Aliases are written out as keys of the lane by now. This names the key in "did you mean".
-            DialectKey::LaneAlias { key, .. } => drop(own.get(key)),
+            // Aliases are written out as the keys that they stand for by now. This names the key in "did you mean".
+            DialectKey::Alias { key: [key], .. } => drop(own.get(key)),
+            DialectKey::Alias { .. } => {}
         }
     }
+    check_sections_of_aliases(&own, dialect);
     own.finish();
     DialectConfig { name: dialect.name, mount, values }
+}
+
+/// Reports unknown keys beside the aliases that have a section of their own.
+fn check_sections_of_aliases(own: &Section<'_>, dialect: &'static DialectSection) {
+    let in_sections = dialect.keys.iter().filter_map(|known| match known {
+        DialectKey::Alias { key: [section, key], .. } => Some((*section, *key)),
+        _ => None,
+    });
+    let mut by_section: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
+    for (section, key) in in_sections {
+        by_section.entry(section).or_default().push(key);
+    }
+    for (section, keys) in by_section {
+        let Some(section) = own.section(section, None) else { continue };
+        for key in keys {
+            let _ = section.get(key);
+        }
+        section.finish();
+    }
 }
 
 /// The section of one dialect in the embedded defaults.

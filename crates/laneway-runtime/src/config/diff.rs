@@ -9,10 +9,12 @@ use super::schema::Schema;
 use super::{Config, dialects};
 
 /// Keys and sections whose values hold only after a restart.
-const RESTART_ONLY: [&[&str]; 7] = [
+const RESTART_ONLY: [&[&str]; 9] = [
     &["server"],
     &["log"],
     &["limits", "local_slots"],
+    &["limits", "artifact_retention"],
+    &["limits", "artifacts_per_tenant_max"],
     &["workers", "sockets_max"],
     &["workers", "unauthenticated_max"],
     &["workers", "unauthenticated_per_address_max"],
@@ -62,6 +64,7 @@ pub fn changed_keys(from: &Config, to: &Config) -> Vec<ChangedKey> {
 pub(super) fn needs_restart(schema: &Schema, key: &KeyPath) -> bool {
     let parts: Vec<&str> = key.parts().iter().map(String::as_str).collect();
     RESTART_ONLY.iter().any(|only| key.starts_with(only))
+        || schema.fixed_sections().iter().any(|section| key.starts_with(&[section.name]))
         || matches!(parts[..], ["dialects", name, key] if dialects::needs_restart(schema, name, key))
 }
 

@@ -110,7 +110,8 @@ fn reject_unchangeable(schema: &Schema, patch: &Map<String, Value>, errors: &mut
         let (kind, key) = (ConfigErrorKind::NotChangeable, path.to_string());
         errors.push(ConfigError { kind, key, place: String::new(), message });
     };
-    for section in patch.keys().filter(|section| matches!(section.as_str(), "server" | "log")) {
+    let is_fixed = |name: &str| schema.fixed_sections().iter().any(|section| section.name == name);
+    for section in patch.keys().filter(|name| matches!(name.as_str(), "server" | "log") || is_fixed(name)) {
         reject(KeyPath::of(&[section]), RESTART.to_owned());
     }
     if patch.get("limits").is_some_and(|limits| limits.get("local_slots").is_some()) {

@@ -115,6 +115,7 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         streams,
         dialects,
         entries,
+        sections,
         settings,
         places: _,
         schema,
@@ -153,6 +154,10 @@ pub(super) fn entries(config: &Config) -> Vec<Entry> {
         list.put("limit", *limit);
     }
     list.chat(&settings.chat);
+    for (name, section) in sections {
+        list.section(&[name]);
+        list.values(section.as_ref());
+    }
     for dialect in dialects.iter() {
         list.dialect(dialect);
     }
@@ -193,6 +198,11 @@ impl List {
             "start_check",
             span(Span(u64::try_from(storage.start_check.as_millis()).unwrap_or(u64::MAX))),
         );
+        self.put(
+            "artifact_retention",
+            span(Span(u64::try_from(storage.artifact_retention.as_millis()).unwrap_or(u64::MAX))),
+        );
+        self.put("artifacts_per_tenant_max", format_size(storage.artifacts_per_tenant_max));
     }
 
     fn section(&mut self, parts: &[&str]) {
@@ -421,6 +431,10 @@ impl List {
 
     fn entry(&mut self, section: &str, name: &str, entry: &dyn SectionEntry) {
         self.section(&[section, name]);
+        self.values(entry);
+    }
+
+    fn values(&mut self, entry: &dyn SectionEntry) {
         for (key, value) in entry.values() {
             match value {
                 EntryValue::Plain(value) => self.put(key, value),

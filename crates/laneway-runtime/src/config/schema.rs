@@ -2,7 +2,7 @@
 //!
 //! A dialect contributes its default text, its keys with their ranges, and its lanes ([`DialectSection`]). A crate with
 //! entries of its own, such as servers that jobs are forwarded to, contributes how one entry is read and written
-//! ([`EntrySection`]). This crate knows none of them by name.
+//! ([`EntrySection`]); one with settings of its own contributes a [`FixedSection`]. This crate knows none of them by name.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -71,12 +71,12 @@ pub enum DialectKey {
         /// The key.
         key: &'static str,
     },
-    /// Another name for a key of the lane that has the dialect's name. Zero leaves that key as it is.
-    LaneAlias {
-        /// The key.
-        key: &'static str,
-        /// The key of the lane.
-        lane_key: &'static str,
+    /// Another name for a key of another section, such as one of the dialect's lane. Zero leaves that key as it is.
+    Alias {
+        /// The key: one name, or a section and a name.
+        key: &'static [&'static str],
+        /// The key that it stands for, from the root.
+        to: &'static [&'static str],
     },
 }
 
@@ -108,7 +108,20 @@ pub struct EntrySection {
     pub not_removable: &'static str,
 }
 
-/// One entry of an [`EntrySection`].
+/// A section with fixed keys that another crate reads. Its values are read at the start: a change needs a restart, and API
+/// calls cannot change them. Its defaults may also have lanes, kinds and keys, which are changed like all others.
+pub struct FixedSection {
+    /// Its name.
+    pub name: &'static str,
+    /// The commented defaults of the section, and of lanes, kinds and keys that belong to it, as TOML.
+    pub defaults: &'static str,
+    /// Reads the section. Problems go to it.
+    pub read: fn(&Section<'_>) -> Arc<dyn SectionEntry>,
+    /// The lanes among the defaults. Statistics leave them out until they have had a job.
+    pub lanes: &'static [&'static str],
+}
+
+/// The values of a contributed section: one entry of an [`EntrySection`], or a [`FixedSection`].
 pub trait SectionEntry: Any + fmt::Debug + Send + Sync {
     /// Every key with its value, in the order of the reference.
     fn values(&self) -> Vec<(&'static str, EntryValue)>;
@@ -131,17 +144,26 @@ pub struct Schema {
     lane: Table,
     dialects: Vec<&'static DialectSection>,
     entries: Vec<&'static EntrySection>,
+    fixed: Vec<&'static FixedSection>,
 }
 
 impl Schema {
     /// The sections of this crate alone.
     pub fn native() -> Arc<Schema> {
-        Schema::new(&[], &[])
+        Schema::new(&[], &[], &[])
     }
 
     /// The sections of this crate and these. Panics when the defaults of one of them are not valid TOML.
-    pub fn new(dialects: &[&'static DialectSection], entries: &[&'static EntrySection]) -> Arc<Schema> {
+    pub fn new(
+        dialects: &[&'static DialectSection],
+        entries: &[&'static EntrySection],
+        fixed: &[&'static FixedSection],
+    ) -> Arc<Schema> {
         let mut defaults = NATIVE_DEFAULTS.to_owned();
+        for section in fixed {
+            defaults.push('\n');
+            defaults.push_str(section.defaults);
+        }
         if !dialects.is_empty() {
             defaults.push_str(DIALECTS_HEADER);
         }
@@ -153,7 +175,8 @@ impl Schema {
         defaults.push_str(&texts.join("\n"));
         let builtin: Table = defaults.parse().expect("the embedded defaults are TOML");
         let lane = lane_defaults(&builtin);
-        Arc::new(Schema { defaults, builtin, lane, dialects: dialects.to_vec(), entries: entries.to_vec() })
+        let (dialects, entries, fixed) = (dialects.to_vec(), entries.to_vec(), fixed.to_vec());
+        Arc::new(Schema { defaults, builtin, lane, dialects, entries, fixed })
     }
 
     /// The reference: every key with its comment and its default, as TOML.
@@ -182,6 +205,10 @@ impl Schema {
         &self.entries
     }
 
+    pub(super) fn fixed_sections(&self) -> &[&'static FixedSection] {
+        &self.fixed
+    }
+
     /// The entry section of this name.
     pub(crate) fn entry_section(&self, name: &str) -> Option<&'static EntrySection> {
         self.entries.iter().copied().find(|section| section.name == name)
@@ -192,12 +219,14 @@ impl Schema {
         self.builtin.get("lanes").is_some_and(|lanes| lanes.get(name).is_some())
     }
 
-    /// The lanes of dialects with their default settings.
-    pub(super) fn dialect_lanes(&self) -> BTreeMap<Name, LaneSettings> {
+    /// The lanes of dialects and of fixed sections with their default settings.
+    pub(super) fn contributed_lanes(&self) -> BTreeMap<Name, LaneSettings> {
         let problems = Problems::new(Places::default());
         let own = |name: &Name| {
             let mut jobs = self.dialects.iter().flat_map(|dialect| dialect.jobs);
+            let mut fixed = self.fixed.iter().flat_map(|section| section.lanes);
             jobs.any(|jobs| jobs.kind.is_none() && jobs.lane == name.as_str())
+                || fixed.any(|lane| *lane == name.as_str())
         };
         let mut lanes = lanes(&Section::new(KeyPath::root(), &self.builtin, None, &problems), self);
         lanes.retain(|name, _| own(name));
@@ -208,7 +237,8 @@ impl Schema {
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.dialects.iter().map(|dialect| dialect.name);
-        f.debug_list().entries(names.chain(self.entries.iter().map(|section| section.name))).finish()
+        let names = names.chain(self.entries.iter().map(|section| section.name));
+        f.debug_list().entries(names.chain(self.fixed.iter().map(|section| section.name))).finish()
     }
 }
 

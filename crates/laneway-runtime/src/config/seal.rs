@@ -56,16 +56,7 @@ impl SecretKey {
         }
         let key = self.make()?;
         for (id, token) in tokens {
-            let mut nonce = [0; NONCE_LEN];
-            getrandom::fill(&mut nonce).map_err(io::Error::other)?;
-            let mut text = token.as_bytes().to_vec();
-            let sealed = key.seal_in_place_append_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(id.as_bytes()),
-                &mut text,
-            );
-            sealed.map_err(|_| io::Error::other("a token is too long to be encrypted"))?;
-            *token = format!("{PREFIX}{}", BASE64.encode([&nonce[..], &text[..]].concat()));
+            *token = seal_one(&key, &id, token)?;
         }
         Ok(Some(Arc::from(tree.to_string().into_bytes())))
     }
@@ -90,6 +81,20 @@ impl SecretKey {
             }
         }
         Ok((Arc::from(tree.to_string().into_bytes()), unread))
+    }
+
+    /// A secret of something else than the configuration, encrypted. Only [`SecretKey::open_text`] with the same owner decrypts
+    /// it. A text that is encrypted already stays as it is.
+    pub fn seal_text(&self, owner: &str, text: &str) -> io::Result<String> {
+        if is_sealed(text) {
+            return Ok(text.to_owned());
+        }
+        seal_one(&self.make()?, owner, text)
+    }
+
+    /// The secret in an encrypted text. `None`: the key is missing or another one, or the text belongs to another owner.
+    pub fn open_text(&self, owner: &str, sealed: &str) -> Option<String> {
+        open_one(&self.read().ok()?, owner, sealed.strip_prefix(PREFIX)?)
     }
 
     /// Every secret in the changes, with the name of its entry.
@@ -140,6 +145,24 @@ fn read(stored: &Bytes) -> io::Result<Value> {
     serde_json::from_slice(stored).map_err(io::Error::other)
 }
 
+/// True for a text that [`SecretKey::seal_text`] returned.
+pub fn is_sealed(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
+
+fn seal_one(key: &LessSafeKey, id: &str, secret: &str) -> io::Result<String> {
+    let mut nonce = [0; NONCE_LEN];
+    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    let mut text = secret.as_bytes().to_vec();
+    let sealed = key.seal_in_place_append_tag(
+        Nonce::assume_unique_for_key(nonce),
+        Aad::from(id.as_bytes()),
+        &mut text,
+    );
+    sealed.map_err(|_| io::Error::other("a secret is too long to be encrypted"))?;
+    Ok(format!("{PREFIX}{}", BASE64.encode([&nonce[..], &text[..]].concat())))
+}
+
 fn open_one(key: &LessSafeKey, id: &str, sealed: &str) -> Option<String> {
     let mut bytes = BASE64.decode(sealed).ok()?;
     let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN)?;
@@ -166,7 +189,7 @@ mod tests {
     #[test]
     fn defect_13_a_stored_token_is_read_with_its_key_only() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let schema = Schema::new(&[], &[&INSTANCES]);
+        let schema = Schema::new(&[], &[&INSTANCES], &[]);
         let key = SecretKey::of_dir(dir.path(), &schema);
         let plain: Bytes = Arc::from(
             br#"{"instances":{"desk":{"token":"s3cret-token","url":"http://127.0.0.1:1/"}},"lanes":{"a":{}}}"#

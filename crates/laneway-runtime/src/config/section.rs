@@ -141,7 +141,7 @@ impl<'a> Section<'a> {
     }
 
     /// A size in bytes within `range`.
-    pub(super) fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> u64 {
+    pub fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> u64 {
         let Some(value) = self.get(key) else { return *range.start() };
         if let Some(size) = value.as_str().and_then(parse_size).filter(|size| range.contains(size)) {
             return size;
@@ -167,7 +167,7 @@ impl<'a> Section<'a> {
     }
 
     /// One of several names.
-    pub(super) fn one_of<T: Copy>(&self, key: &'static str, names: &[(&str, T)]) -> T {
+    pub fn one_of<T: Copy>(&self, key: &'static str, names: &[(&str, T)]) -> T {
         let value = self.get(key);
         let found =
             value.and_then(Value::as_str).and_then(|text| names.iter().find(|(name, _)| *name == text));

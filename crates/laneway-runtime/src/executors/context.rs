@@ -2,23 +2,28 @@
 //!
 //! Cheap to clone, so that a handler can hand it to the tasks it starts.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
-use laneway_core::{Bytes, Failure, Fence, JobId, JobRow, Mono, Name, Span, Wall};
+use laneway_core::command::LogLine;
+use laneway_core::{Bytes, Command, Failure, Fence, JobId, JobRow, Mono, Name, Span, Wall};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Work;
 use super::logs::LogBuffer;
+use crate::artifacts::{ARTIFACTS, FileId, LOCAL_WORKER, NotStored};
 use crate::event_loop::RunnerMessage;
 use crate::events::Progress;
 use crate::scheduler::Shared;
 
 /// Longest text of a progress report, in bytes: it is kept in memory for every running job.
 pub(crate) const PROGRESS_LEN_MAX: usize = 1_024;
+
+/// Longest name of an artifact, in bytes.
+const ARTIFACT_NAME_MAX: usize = 256;
 
 /// One attempt, as its handler sees it.
 #[derive(Clone)]
@@ -195,6 +200,38 @@ impl JobContext {
                 context.flush_logs().await;
             });
         }
+    }
+
+    /// Stores an artifact of the job: its data, a name for people, and its media type. Every caller that may see the job may
+    /// download it until it expires. `number` counts the artifacts of this attempt, from 1.
+    pub async fn store_artifact(
+        &self,
+        number: u32,
+        name: &str,
+        media_type: &str,
+        bytes: Vec<u8>,
+    ) -> Result<(), NotStored> {
+        let files = self.run.shared.additions.artifact_files().cloned().ok_or(NotStored::NoDirectory)?;
+        let id = FileId { job: self.job(), attempt: self.attempt(), number };
+        let (len, retention) = (bytes.len(), files.retention());
+        let tenant = self.tenant().clone();
+        let at = self.run.shared.clock.now().wall;
+        let stored = tokio::task::spawn_blocking(move || files.add(&tenant, id, &bytes, at));
+        stored.await.unwrap_or_else(|error| Err(io::Error::other(error).into()))?;
+        let expires_at = at + Span(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+        let text = serde_json::json!({
+            "resource_id": id.resource(),
+            "worker_id": LOCAL_WORKER,
+            "type": "file",
+            "size_bytes": len,
+            "expires_at": jiff::Timestamp::from_millisecond(expires_at.0).ok().map(|at| at.to_string()),
+            "metadata": {"name": cut(name, ARTIFACT_NAME_MAX), "mime_type": media_type},
+        });
+        let line = LogLine { at, stream: Name::fixed(ARTIFACTS), text: text.to_string().into() };
+        let command = Command::Log(self.run.work.fence, vec![line]);
+        // A loop that has stopped keeps nothing more; there is no one to inform.
+        drop(self.run.messages.send(RunnerMessage { command, reply: None }).await);
+        Ok(())
     }
 
     /// Sends what was logged so far to the loop.

@@ -266,7 +266,7 @@ impl LocalExecutor {
                 for ((offered, stop), job) in missing.into_iter().zip(rows) {
                     match job {
                         Ok(Runnable { row, payload, merged }) => {
-                            self.start_run(offered, (Box::new(row), payload, merged), stop);
+                            self.start_run(offered, (Arc::new(row), payload, merged), stop);
                         }
                         Err(clash) => self.end_run(offered.fence, Outcome::Failed(clash)).await,
                     }
@@ -284,7 +284,7 @@ impl LocalExecutor {
     fn start_run(
         self: &Arc<Self>,
         offered: Offered,
-        (row, payload, merged): (Box<JobRow>, Bytes, Vec<Bytes>),
+        (row, payload, merged): (Arc<JobRow>, Bytes, Vec<Bytes>),
         stop: Arc<Stop>,
     ) {
         let waited_for_others = row.spec.member.as_ref().is_some_and(|member| !member.depends_on.is_empty());
@@ -428,8 +428,8 @@ fn grace_of_runner(grace: Span) -> Span {
 /// begun again without harm, and says so by [`Outcome::HandedBack`].
 fn interrupted_unless_done(outcome: Outcome) -> Outcome {
     match outcome {
-        done @ (Outcome::Succeeded(_) | Outcome::Skipped(_) | Outcome::HandedBack) => done,
-        Outcome::Failed(_) | Outcome::Canceled | Outcome::Interrupted => Outcome::Interrupted,
+        done if done.is_success() || done == Outcome::HandedBack => done,
+        _ => Outcome::Interrupted,
     }
 }
 
@@ -445,7 +445,9 @@ fn panicked(panic: &(dyn Any + Send)) -> Outcome {
 /// Holds what a handler gave back to its bounds.
 fn bounded(outcome: Outcome, result_len_max: usize) -> Outcome {
     match outcome {
-        Outcome::Succeeded(Some(result)) | Outcome::Skipped(Some(result))
+        Outcome::Succeeded(Some(result))
+        | Outcome::SucceededKeeping { result: Some(result), .. }
+        | Outcome::Skipped(Some(result))
             if result.len() > result_len_max =>
         {
             let message = format!("the result has {} bytes; at most {result_len_max} are kept", result.len());

@@ -27,6 +27,18 @@ pub struct Rendered {
     pub headers: Vec<(&'static str, String)>,
     /// The body.
     pub body: Vec<u8>,
+    /// Headers with the time and a plain signature, for receivers that know no Standard Webhooks.
+    pub signed: Option<PlainSignature>,
+}
+
+/// The names of the headers of a plain signature: `sha256=` and the HMAC of the body in hexadecimal digits. Its key is the
+/// text of the tenant's secret as it is configured. Without a secret there is no signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainSignature {
+    /// The header with the seconds since 1970.
+    pub timestamp: &'static str,
+    /// The header with the signature.
+    pub signature: &'static str,
 }
 
 /// Turns an ended job into what is sent. Must not block and must give the same for the same job.

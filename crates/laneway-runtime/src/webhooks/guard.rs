@@ -12,18 +12,20 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use laneway_core::Name;
 use laneway_core::job::CALLBACK_URL_LEN_MAX;
 use reqwest::Url;
 use thiserror::Error;
 use tokio::sync::{OnceCell, watch};
 
 use super::address::is_public;
+use super::turns::Turns;
 use crate::config::Config;
 
 /// How long a name may take to resolve.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(8);
 /// Most names that are resolved at once for submits; callers beyond wait in line.
-const RESOLVING_MAX: usize = 64;
+const RESOLVING_MAX: u32 = 64;
 /// Most names of one batch; more are not asked for.
 const BATCH_NAMES_MAX: usize = 256;
 /// Most addresses of a name that are looked at; a name with more is rejected.
@@ -97,7 +99,9 @@ impl Resolver for SystemResolver {
 pub struct Guard {
     resolver: Arc<dyn Resolver>,
     allowed: Allowed,
-    turns: Arc<tokio::sync::Semaphore>,
+    turns: Arc<Turns>,
+    /// Whose turns the guard takes. Callers without a tenant share those of `*`.
+    tenant: Name,
     resolve_timeout: Duration,
     /// Answers that are used again, for as long as this handle and its clones live.
     cache: Option<Arc<Mutex<Answers>>>,
@@ -128,8 +132,8 @@ impl Guard {
     }
 
     fn with(resolver: Arc<dyn Resolver>, allowed: Allowed) -> Guard {
-        let turns = Arc::new(tokio::sync::Semaphore::new(RESOLVING_MAX));
-        Guard { resolver, allowed, turns, resolve_timeout: RESOLVE_TIMEOUT, cache: None }
+        let (turns, tenant) = (Arc::new(Turns::new(RESOLVING_MAX)), Name::fixed("*"));
+        Guard { resolver, allowed, turns, tenant, resolve_timeout: RESOLVE_TIMEOUT, cache: None }
     }
 
     /// The same guard with less patience for names.
@@ -140,6 +144,11 @@ impl Guard {
     /// The same guard for one batch: every name is resolved once.
     pub fn for_batch(&self) -> Guard {
         Guard { cache: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// The same guard on behalf of a tenant, which shares the turns to resolve names with others.
+    pub fn on_behalf_of(&self, tenant: &Name) -> Guard {
+        Guard { tenant: tenant.clone(), ..self.clone() }
     }
 
     /// True when this address may be called.
@@ -177,12 +186,13 @@ impl Guard {
     }
 
     async fn ask(&self, host: &str) -> Answer {
-        let (turns, resolver, host) = (Arc::clone(&self.turns), Arc::clone(&self.resolver), host.to_owned());
+        let turn = Arc::clone(&self.turns).take(self.tenant.clone());
+        let (resolver, host) = (Arc::clone(&self.resolver), host.to_owned());
         // The turn is held until the system has answered, not until we are tired of waiting: a thread that still asks must
         // not free a permit.
         let asking = async {
             // A caller that stops waiting for a permit leaves the queue.
-            let turn = turns.acquire_owned().await.ok()?;
+            let turn = turn.await;
             let asked = tokio::spawn(async move {
                 let _turn = turn;
                 resolver.resolve(&host).await.ok()

@@ -1,12 +1,12 @@
-//! The order of requests between hosts: one host after the other, with a limit on the requests to one host and on the share of
-//! one tenant.
+//! The order of requests between hosts: the tenant with the fewest requests in flight first, of its hosts one after the
+//! other, with a limit on the requests to one host and on the share of one tenant.
 //!
 //! A host that does not answer delays only its own deliveries, and a tenant whose hosts do not answer only its own.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use laneway_core::Name;
-use laneway_core::share::may_take;
+use laneway_core::share::Pool;
 
 /// A tenant and one of its hosts.
 pub(super) type HostKey = (Name, Box<str>);
@@ -48,32 +48,41 @@ impl<T> Hosts<T> {
 
     /// The next delivery, if one more request is allowed. It counts as in flight from now on.
     pub(super) fn next(&mut self, open_max: usize, per_host_max: usize) -> Option<(HostKey, T)> {
-        let free = open_max.saturating_sub(self.open);
-        for _ in 0..self.order.len() {
-            let key = self.order.pop_front()?;
-            if !self.may_call(&key, free, per_host_max) {
-                self.order.push_back(key);
-                continue;
-            }
-            let waiting = self.waiting_in.get_mut(&key)?;
-            let delivery = waiting.pop_front()?;
-            match waiting.is_empty() {
-                true => drop(self.waiting_in.remove(&key)),
-                false => self.order.push_back(key.clone()),
-            }
-            (self.open, self.waiting) = (self.open + 1, self.waiting - 1);
-            *self.open_of_tenant.entry(key.0.clone()).or_default() += 1;
-            *self.open_of_host.entry(key.1.clone()).or_default() += 1;
-            return Some((key, delivery));
+        let (at, open_of_tenant) = self.next_key(per_host_max)?;
+        if Pool::new(open_max as u64, self.open as u64).left_to(open_of_tenant as u64, false) == 0 {
+            return None;
         }
-        None
+        // The keys before it keep their places: each of them goes first when it may.
+        let key = self.order.remove(at)?;
+        let waiting = self.waiting_in.get_mut(&key)?;
+        let delivery = waiting.pop_front()?;
+        match waiting.is_empty() {
+            true => drop(self.waiting_in.remove(&key)),
+            false => self.order.push_back(key.clone()),
+        }
+        (self.open, self.waiting) = (self.open + 1, self.waiting - 1);
+        *self.open_of_tenant.entry(key.0.clone()).or_default() += 1;
+        *self.open_of_host.entry(key.1.clone()).or_default() += 1;
+        Some((key, delivery))
     }
 
-    fn may_call(&self, (tenant, host): &HostKey, free: usize, per_host_max: usize) -> bool {
-        let of_host = self.open_of_host.get(host).copied().unwrap_or(0);
-        let of_tenant = self.open_of_tenant.get(tenant).copied().unwrap_or(0);
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        of_host < per_host_max && may_take(count(of_tenant), count(free))
+    /// The position of the first key whose host may be called, of the tenant with the fewest requests in flight, and how many
+    /// these are.
+    fn next_key(&self, per_host_max: usize) -> Option<(usize, usize)> {
+        let mut next = None;
+        for (at, (tenant, host)) in self.order.iter().enumerate() {
+            if self.open_of_host.get(host).is_some_and(|open| *open >= per_host_max) {
+                continue;
+            }
+            let open = self.open_of_tenant.get(tenant).copied().unwrap_or(0);
+            if next.is_none_or(|(_, fewest)| open < fewest) {
+                next = Some((at, open));
+            }
+            if open == 0 {
+                break;
+            }
+        }
+        next
     }
 
     /// A request has ended.
@@ -128,16 +137,35 @@ mod tests {
     #[test]
     fn defect_11_slow_receivers_of_one_tenant_leave_calls_for_others() {
         let mut hosts = Hosts::new();
-        for host in ["s1", "s2", "s3", "s4"] {
-            (0..4).for_each(|n| hosts.add(line("slow", host), n));
+        for host in ["s1", "s2", "s3", "s4", "s5"] {
+            (0..8).for_each(|n| hosts.add(line("slow", host), n));
         }
-        assert_eq!(sent(&mut hosts, 16, 4).len(), 8, "one tenant alone has half of all calls");
-        (0..4).for_each(|n| hosts.add(line("other", "b"), n));
-        assert_eq!(sent(&mut hosts, 16, 4).len(), 4, "another one is sent at once");
+        assert_eq!(sent(&mut hosts, 16, 4).len(), 14, "one tenant alone has all calls but the reserve");
+        (0..8).for_each(|n| hosts.add(line("other", "b"), n));
+        assert_eq!(sent(&mut hosts, 16, 8), ["other/b0"], "another one is sent at once");
         hosts.add(line("third", "c"), 1);
-        assert_eq!(sent(&mut hosts, 16, 4), ["third/c1"]);
-        hosts.ended(&line("slow", "s1"));
-        assert!(sent(&mut hosts, 16, 4).is_empty(), "the slow one has more than is free");
+        assert_eq!(sent(&mut hosts, 16, 8), ["third/c1"]);
+        // Calls that end go to the tenant with the fewest, until both have equally many and the reserve is free.
+        let mut next = Vec::new();
+        for host in ["s1", "s2", "s3", "s4", "s1", "s2", "s3"] {
+            hosts.ended(&line("slow", host));
+            next.extend(sent(&mut hosts, 16, 8));
+        }
+        assert_eq!(next, ["other/b1", "other/b2", "other/b3", "other/b4", "other/b5"]);
+    }
+
+    /// However many hosts a tenant calls, a tenant with fewer calls in flight is served before it.
+    #[test]
+    fn defect_11_the_tenant_with_the_fewest_calls_goes_first() {
+        let mut hosts = Hosts::new();
+        (0..10).for_each(|n| hosts.add(line("many", &format!("h{n}")), 0));
+        assert_eq!(sent(&mut hosts, 8, 4).len(), 7);
+        hosts.add(line("few", "b"), 0);
+        hosts.add(line("few", "b"), 1);
+        assert_eq!(sent(&mut hosts, 8, 4), ["few/b0"]);
+        hosts.ended(&line("many", "h0"));
+        hosts.ended(&line("many", "h1"));
+        assert_eq!(sent(&mut hosts, 8, 4), ["few/b1"]);
     }
 
     #[test]

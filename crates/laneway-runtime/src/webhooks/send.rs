@@ -10,7 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::format::{Ended, Formats, Rendered};
 use super::guard::{Checked, Guard};
-use super::sign::signatures;
+use super::sign::{plain_signature, signatures};
 use super::{DueDelivery, guard};
 use crate::config::WebhookConfig;
 use crate::executors::context::cut;
@@ -70,7 +70,7 @@ impl Sender {
             let why = "its format could not write the job down";
             return Sent { outcome: TryOutcome::NotAllowed(why.into()), url, tenant };
         };
-        let outcome = match self.guard.check(&callback.url).await {
+        let outcome = match self.guard.on_behalf_of(&job.row.spec.tenant).check(&callback.url).await {
             Ok(checked) => self.post(checked, &job, rendered, config).await,
             Err(error) if error.may_pass() => TryOutcome::Unanswered(error.to_string().into()),
             Err(error) => TryOutcome::NotAllowed(error.to_string().into()),
@@ -140,6 +140,12 @@ fn headers(job: &JobView, rendered: &Rendered, timestamp: i64, config: &WebhookC
     let secrets = config.secrets_of(&job.row.spec.tenant);
     if let Some(signature) = signatures(secrets, &id, timestamp, &rendered.body) {
         set("webhook-signature", &signature);
+    }
+    if let Some(names) = rendered.signed {
+        set(names.timestamp, &timestamp.to_string());
+        if let Some(signature) = plain_signature(secrets, &rendered.body) {
+            set(names.signature, &signature);
+        }
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(rendered.content_type));
     headers

@@ -35,6 +35,15 @@ pub fn signatures(secrets: &SigningSecrets, id: &str, timestamp: i64, body: &[u8
     (!signed.is_empty()).then(|| signed.join(" "))
 }
 
+/// `sha256=` and the HMAC of the body with the text of the current secret. `None` where there is no secret.
+pub fn plain_signature(secrets: &SigningSecrets, body: &[u8]) -> Option<String> {
+    let secret = secrets.current.as_ref()?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.reveal().as_bytes());
+    let tag = hmac::sign(&key, body);
+    let digits: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!("sha256={digits}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +68,15 @@ mod tests {
         assert_eq!(both.split(' ').next(), Some(one.as_str()));
         assert_eq!(both.split(' ').count(), 2);
         assert_eq!(signatures(&SigningSecrets::default(), "a", 1, b"{}"), None);
+    }
+
+    /// Computed with `openssl dgst -sha256 -hmac`.
+    #[test]
+    fn a_plain_signature_is_the_hmac_of_the_body_with_the_text_of_the_secret() {
+        let secrets = SigningSecrets { current: Some(Secret::new(SECRET)), previous: None };
+        let signed = plain_signature(&secrets, br#"{"a":1}"#).unwrap();
+        assert_eq!(signed, "sha256=45ec03b2b33403c8043a90de06bedad0827183927115fd7e448ef97eeb13c5be");
+        assert_eq!(plain_signature(&SigningSecrets::default(), b"{}"), None);
     }
 
     #[test]

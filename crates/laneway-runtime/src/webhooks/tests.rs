@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use laneway_core::Name;
+
 use super::guard::{Guard, GuardError, Resolver, Resolving, redacted};
 
 /// Answers from a table; a name that is not in it does not resolve. A name with several answers gives one after the
@@ -227,6 +229,44 @@ impl Resolver for Silent {
 async fn a_name_that_takes_too_long_does_not_resolve() {
     let guard = Guard::new(Arc::new(Silent), &[]).resolve_timeout(Duration::from_millis(5));
     assert_eq!(guard.check("http://slow.example/").await, Err(GuardError::Unresolved));
+}
+
+/// Knows every name but those below `slow.example`, for which it never answers.
+struct HalfSilent;
+
+impl Resolver for HalfSilent {
+    fn resolve(&self, host: &str) -> Resolving {
+        match host.ends_with("slow.example") {
+            true => Box::pin(std::future::pending()),
+            false => Box::pin(std::future::ready(Ok(vec!["93.184.216.34".parse().unwrap()]))),
+        }
+    }
+}
+
+/// Names of one tenant that do not resolve delay no name of another tenant.
+#[tokio::test]
+async fn defect_11_slow_names_of_one_tenant_leave_turns_for_others() {
+    let guard = Guard::new(Arc::new(HalfSilent), &[]).resolve_timeout(Duration::from_millis(500));
+    let (one, other) = (guard.on_behalf_of(&Name::fixed("a")), guard.on_behalf_of(&Name::fixed("b")));
+    let slow: Vec<_> = (0..200)
+        .map(|n| {
+            let one = one.for_batch();
+            tokio::spawn(async move { one.check(&format!("http://{n}.slow.example/")).await })
+        })
+        .collect();
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    for n in 0..100 {
+        assert!(
+            other.check(&format!("http://{n}.example/")).await.is_ok(),
+            "another tenant waits with name {n}"
+        );
+    }
+    assert_eq!(one.check("http://quick.example/").await, Err(GuardError::Unresolved), "its own names wait");
+    for asked in slow {
+        assert_eq!(asked.await.unwrap(), Err(GuardError::Unresolved));
+    }
 }
 
 #[test]

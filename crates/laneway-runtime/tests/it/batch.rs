@@ -2,6 +2,7 @@
 
 use laneway_core::command::AdminCommand;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::settings::MAIN_LANE;
@@ -29,7 +30,7 @@ fn run_batch(
 }
 
 fn submit(submission: Submission) -> Command {
-    Command::Submit(Box::new(submission))
+    Command::Submit(Arc::new(submission))
 }
 
 fn keyed(kind: &str, key: &'static str) -> Submission {
@@ -124,7 +125,7 @@ fn a_repeated_submit_gives_the_first_job_in_the_same_batch_and_after_commits() {
     let committed = run_batch(&mut driver, START, &mut VecDeque::from([submit(keyed("a", "k"))])).unwrap();
     let Reply::Submitted(third) = &committed.replies[0] else { panic!("{committed:?}") };
     assert_eq!((third.job, third.existing), (first.job, true));
-    let items = vec![keyed("a", "k"), keyed("a", "l")];
+    let items = Arc::new(vec![keyed("a", "k"), keyed("a", "l")]);
     let committed =
         run_batch(&mut driver, START, &mut VecDeque::from([Command::SubmitBatch { items, atomic: false }]))
             .unwrap();

@@ -358,3 +358,36 @@ async fn metrics_count_by_lane_and_never_by_agent() {
     assert!(page.contains("laneway_lane_open_attempts{lane=\"main\"} 0"), "{page}");
     assert!(!page.contains("a1"), "{page}");
 }
+
+/// Lists of one tenant that take long must not keep others from reading.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn defect_11_lists_of_one_tenant_leave_readers_for_others() {
+    let (scheduler, _running, _clock) = start(&TestStore::default(), Handlers::new()).await;
+    let (begun, mut begins) = mpsc::channel(32);
+    let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+    let ended = Arc::new(std::sync::Mutex::new(ended));
+    let lists: Vec<_> = (0..20)
+        .map(|_| {
+            let (scheduler, begun, ended) = (scheduler.clone(), begun.clone(), Arc::clone(&ended));
+            tokio::spawn(async move {
+                let slow = move |_: &dyn laneway_store::Reader| {
+                    begun.blocking_send(()).unwrap();
+                    // Until the test is over: then there is no sender any more.
+                    let _ = ended.lock().unwrap().recv();
+                    Ok(())
+                };
+                scheduler.list(Some(Name::fixed("greedy")), slow).await
+            })
+        })
+        .collect();
+    begins.recv().await.unwrap();
+    begins.recv().await.unwrap();
+    let other = Some(Name::fixed("other"));
+    let page = scheduler.list(other, |reader| reader.jobs(&Default::default(), None, 10)).await.unwrap();
+    assert!(page.items.is_empty());
+    assert!(begins.try_recv().is_err(), "two lists of one tenant at a time");
+    drop(end);
+    for list in lists {
+        list.await.unwrap().unwrap();
+    }
+}

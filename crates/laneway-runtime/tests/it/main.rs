@@ -12,6 +12,7 @@ mod harness;
 mod jobs;
 mod load;
 mod log_lines;
+mod records;
 mod retention;
 mod runs;
 mod schedules;

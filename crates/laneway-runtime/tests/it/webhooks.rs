@@ -128,6 +128,7 @@ impl CallbackFormat for Plain {
         let state = ended.job.state();
         let payload = String::from_utf8_lossy(ended.payload);
         Rendered {
+            signed: None,
             content_type: "application/json",
             headers: vec![("x-event", format!("job.{state}")), ("webhook-id", "forged".to_owned())],
             body: format!(

@@ -41,6 +41,7 @@ impl Checker {
             || run.lease_until <= at
             || died;
         let spoke = |wanted: fn(&Outcome) -> bool| outcome.is_some_and(wanted);
+        let keeps_wrongly = outcome.is_some_and(|outcome| self.keeps_wrongly(entry, outcome));
         let drains = self.reference.draining;
         let interrupted = is_interrupted(outcome, drains);
         let given_back = spoke(|outcome| matches!(outcome, Outcome::HandedBack));
@@ -48,14 +49,12 @@ impl Checker {
         let proven = match closed.end {
             AttemptEnd::Succeeded => {
                 (run.stop.is_none() || (run.reset && !repeatable))
-                    && spoke(|outcome| matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_)))
+                    && spoke(Outcome::is_success)
+                    && !keeps_wrongly
             }
             AttemptEnd::Failed => {
-                run.stop.is_none()
-                    && outcome.is_some_and(|outcome| {
-                        matches!(outcome, Outcome::Failed(_))
-                            || matches!(outcome, Outcome::Canceled if !drains)
-                    })
+                (run.stop.is_none() && (is_failure(outcome, drains) || keeps_wrongly))
+                    || (run.reset && !repeatable && keeps_wrongly)
             }
             AttemptEnd::HandedBack if run.withdrawn => entry.end.is_none() && stopped,
             AttemptEnd::HandedBack if self.is_reserved(entry) && self.is_outdated(entry) => true,
@@ -160,6 +159,7 @@ impl Checker {
         let Some(entry) = self.ledger.jobs.get(&end.seq) else {
             return Err(Violation::new("I8", format!("job {} ends, but is not live", end.seq.0)));
         };
+        self.keeps_as_reported(given, end)?;
         // A node that is called ends with its chain; its own failures are its caller's to judge.
         match (end.state, end.reason) {
             (JobState::Succeeded, _) if entry.is_called() => self.ends_with_its_chain(entry, end),
@@ -182,7 +182,9 @@ impl Checker {
             _ => false,
         });
         let proven = match (end.state, end.reason) {
-            (JobState::Succeeded, Reason::Done) => matches!(outcome, Some(Outcome::Succeeded(_))),
+            (JobState::Succeeded, Reason::Done) => {
+                matches!(outcome, Some(Outcome::Succeeded(_) | Outcome::SucceededKeeping { .. }))
+            }
             (JobState::Succeeded, Reason::Skipped) => matches!(outcome, Some(Outcome::Skipped(_))),
             // A result that the store cannot hold ends the job, too.
             (JobState::Failed, Reason::Permanent) => outcome.is_some() && !failed_retryable,
@@ -238,7 +240,7 @@ impl Checker {
     }
 
     /// The outcome that the runner of an attempt reported in this batch.
-    fn reported_outcome<'a>(
+    pub(super) fn reported_outcome<'a>(
         &self,
         given: Given<'a>,
         entry: &Entry,
@@ -345,6 +347,15 @@ fn is_interrupted(outcome: Option<&Outcome>, drains: bool) -> bool {
     match outcome {
         Some(Outcome::Interrupted) => true,
         Some(Outcome::Canceled) => drains,
+        _ => false,
+    }
+}
+
+/// Does the outcome mean that an attempt failed?
+fn is_failure(outcome: Option<&Outcome>, drains: bool) -> bool {
+    match outcome {
+        Some(Outcome::Failed(_)) => true,
+        Some(Outcome::Canceled) => !drains,
         _ => false,
     }
 }

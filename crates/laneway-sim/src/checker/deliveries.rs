@@ -2,6 +2,7 @@
 //! while it is not the next one (N2), every change of a delivery has a cause (N3), and each is tried in the end (N4).
 
 use laneway_core::command::DeliveryCommand;
+use laneway_core::share::Pool;
 use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::{
@@ -68,8 +69,8 @@ impl Checker {
         let of_tenant =
             self.ledger.waiting_deliveries().filter(|waiting| waiting.tenant == row.tenant).count();
         let webhooks = &self.reference.settings.webhooks;
-        let fits =
-            waiting < webhooks.pending_max as usize && of_tenant < webhooks.pending_per_tenant_max as usize;
+        let left = Pool::new(webhooks.pending_max, waiting as u64).left_to(of_tenant as u64, false);
+        let fits = left > 0 && of_tenant < webhooks.pending_per_tenant_max as usize;
         let state = if fits { DeliveryState::Waiting } else { DeliveryState::Dropped };
         let owed = self.deliveries.ended.contains(&row.seq) && row.tries == 0 && row.state == state;
         let job = self.ledger.jobs.get(&row.seq).map(|entry| {

@@ -78,7 +78,7 @@ impl Checker {
             | Change::ScheduleRemoved(_)
             | Change::SlotFired { .. }
             | Change::FiringLogged(_) => self.follow_schedule(given, change)?,
-            other => self.ledger.change(other)?,
+            other => self.follow_document(given, other)?,
         }
         Ok(())
     }

@@ -34,7 +34,9 @@ pub enum Answer {
 impl Checker {
     /// What a claim must be answered.
     pub(super) fn expect_claim(&mut self, claim: &Claim, moment: Moment) -> Answer {
-        let Some(lane) = self.reference.settings.lanes.get(&claim.lane) else { return Answer::NotFound };
+        let Some(lane) = self.reference.settings.lanes.get(&claim.lane) else {
+            return Answer::Rejected(RejectionCode::UnknownLane);
+        };
         if !lane.pull.is_pull() {
             return Answer::Rejected(RejectionCode::Invalid);
         }

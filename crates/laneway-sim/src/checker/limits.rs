@@ -56,7 +56,9 @@ impl Checker {
             check("its kind", limit, &|other| other.row.spec.kind == spec.kind)?;
         }
         for key in &spec.keys {
-            check("one of its keys", self.reference.key_max(&key.name), &|other| {
+            let kept = self.ledger.keepers(&spec.tenant, key);
+            let limit = self.reference.key_max(&key.name).saturating_sub(kept);
+            check("one of its keys, without those that are kept", limit, &|other| {
                 other.row.spec.tenant == spec.tenant && other.row.spec.keys.contains(key)
             })?;
         }

@@ -108,8 +108,7 @@ impl Checker {
         let Some(entry) = self.ledger.fits(fence) else { return false };
         let run = self.watches.get(&entry.row.seq).and_then(|watch| watch.run.as_ref());
         let Some(run) = run.filter(|run| run.reset && entry.end.is_none()) else { return false };
-        matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_))
-            && !self.is_repeatable(entry, run.started.is_some())
+        outcome.is_success() && !self.is_repeatable(entry, run.started.is_some())
     }
 
     /// Was the time of an attempt over, or its job's deadline past, when it was asked to stop?
@@ -181,6 +180,10 @@ impl Checker {
             (Command::Delivery(_), _) => self.delivery_answered(command, reply),
             (Command::Admin(admin), _) => self.admin_answered(admin, reply),
             (Command::Schedule(_), _) => self.schedule_answered(command, reply),
+            (Command::ReleaseKeys { tenant, job, .. }, _) => {
+                self.release_answered(tenant.as_ref(), *job, reply)
+            }
+            (Command::Record(record), _) => self.record_answered(record, reply),
             _ => Err(Violation::new("I5", format!("{command:?} is answered with {reply:?}"))),
         }
     }

@@ -21,6 +21,7 @@ impl Checker {
         self.ended_jobs_agree(&stored)?;
         self.schedules_agree(&stored)?;
         self.calls_agree(&stored)?;
+        self.documents_agree(&stored)?;
         hold("I7", stored.head.last_event == self.ledger.last_event, || {
             format!(
                 "the store is at event {}, the ledger at {}",
@@ -41,6 +42,7 @@ impl Checker {
             match item {
                 Loaded::Session(row) => sessions.push(row),
                 Loaded::Lane(_) | Loaded::Schedule(_) | Loaded::FiringLogEntry(_) | Loaded::Call(_) => {}
+                Loaded::KeptKeys(_) | Loaded::Record(_) => {}
                 Loaded::OpenRun(row, ended) => {
                     let run = self.ledger.runs.get(&row.first);
                     let known = row.seqs().filter_map(|seq| self.ledger.member(Seq(seq)));
@@ -106,6 +108,24 @@ impl Checker {
             _ => None,
         });
         hold("I7", calls.eq(self.ledger.open_calls()), || "calls are not what was committed".to_owned())
+    }
+
+    /// Kept keys and records are those that were committed.
+    fn documents_agree(&self, stored: &Stored) -> Checked {
+        let kept = stored.loaded.iter().filter_map(|item| match item {
+            Loaded::KeptKeys(row) => Some(row),
+            _ => None,
+        });
+        hold("K1", kept.eq(self.ledger.kept_keys.values()), || {
+            "kept keys are not what was committed".to_owned()
+        })?;
+        let records = stored.loaded.iter().filter_map(|item| match item {
+            Loaded::Record(record) => Some(record),
+            _ => None,
+        });
+        hold("D1", records.eq(self.ledger.records.values()), || {
+            "records are not what was committed".to_owned()
+        })
     }
 
     /// Schedules are those that were committed; so are the newest entries of the firing log, as far as they are kept.

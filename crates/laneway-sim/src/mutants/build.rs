@@ -24,7 +24,9 @@ const CARGO_VARIABLES: [&str; 8] = [
 
 /// Builds the simulator with all mutants in it, in release mode, and gives the path of the program.
 ///
-/// It shares the target directory with the workspace, so that dependencies are not compiled again.
+/// It shares the target directory with the workspace, so that dependencies are not compiled again. Cargo names a crate's files
+/// after the crate's version and its path below the workspace. `shared.edits` gives the copy another version: with the same
+/// one, the next build of the workspace would find the mutated crates in place of its own.
 pub fn build() -> Result<PathBuf, String> {
     let workspace = workspace();
     let program = env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;

@@ -40,7 +40,7 @@ impl World {
             Phase::Working if leased && dice < 50 => Some(Command::Start(fence)),
             Phase::Working if dice < 5 => Some(Command::Heartbeat(fence)),
             _ => {
-                let outcome = self.outcome();
+                let outcome = self.outcome(fence.job);
                 Some(self.finish(at, outcome))
             }
         }
@@ -52,7 +52,8 @@ impl World {
         Command::Finish(self.attempts[at].fence, outcome)
     }
 
-    pub(super) fn outcome(&mut self) -> Outcome {
+    /// What the runner of a job reports in the end.
+    pub(super) fn outcome(&mut self, job: JobId) -> Outcome {
         if self.rng.chance(self.shape.habits.failing) {
             return Outcome::Failed(Failure {
                 code: Name::fixed("broken"),
@@ -67,6 +68,7 @@ impl World {
             1 => Outcome::Canceled,
             2 => Outcome::Skipped(None),
             3 => Outcome::Interrupted,
+            4..=9 => self.keeping(job),
             _ => Outcome::Succeeded(Some(Bytes::from(&b"result"[..]))),
         }
     }
@@ -102,7 +104,7 @@ impl World {
             0 | 1 => Command::Start(fence),
             2 | 3 => Command::Heartbeat(fence),
             4 => self.call(fence, 0, 0),
-            _ => Command::Finish(fence, self.outcome()),
+            _ => Command::Finish(fence, self.outcome(fence.job)),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Clients and operators: what they ask of the server.
 
+use std::sync::Arc;
+
 use laneway_core::command::{AdminCommand, SessionCommand};
 use laneway_core::command::{Origin, Submission};
 use laneway_core::job::IdempotencyKey;
@@ -18,11 +20,11 @@ use crate::shape::{
 
 impl World {
     pub(super) fn submit(&mut self) -> Command {
-        Command::Submit(Box::new(self.submission()))
+        Command::Submit(Arc::new(self.submission()))
     }
 
     pub(super) fn submit_batch(&mut self) -> Command {
-        let items = (0..self.rng.between(0, 5)).map(|_| self.submission()).collect();
+        let items = Arc::new((0..self.rng.between(0, 5)).map(|_| self.submission()).collect());
         Command::SubmitBatch { items, atomic: self.rng.chance(50) }
     }
 

@@ -106,7 +106,7 @@ impl World {
                 message.update = if self.rng.chance(50) {
                     LeaseUpdate::Report
                 } else {
-                    LeaseUpdate::Ended(self.outcome())
+                    LeaseUpdate::Ended(self.outcome(open.fence.job))
                 };
                 let is_other = message.worker != holder;
                 return is_other.then(|| Command::Lease(LeaseCommand::Message(Box::new(message))));
@@ -118,7 +118,7 @@ impl World {
             attempt.filter(|&attempt| !self.attempts[attempt].cut && self.attempts[attempt].lives())?;
         message.worker = holder;
         if self.attempts[attempt].works() && self.rng.chance(40) {
-            message.update = LeaseUpdate::Ended(self.outcome());
+            message.update = LeaseUpdate::Ended(self.outcome(open.fence.job));
             self.attempts[attempt].phase = crate::attempts::Phase::Ended;
         }
         Some(Command::Lease(LeaseCommand::Message(Box::new(message))))

@@ -262,7 +262,7 @@ impl World {
             _ if self.is_running(connection, task) => WorkerReport::Accepted(task),
             0 => WorkerReport::Accepted(task),
             1 => WorkerReport::Rejected(task, Name::fixed("E.INTERNAL")),
-            _ => WorkerReport::Ended { task, outcome: self.outcome(), stored: None },
+            _ => WorkerReport::Ended { task, outcome: self.outcome(task.job), stored: None },
         };
         Some(message(connection, what))
     }
@@ -296,7 +296,7 @@ impl World {
             Phase::Working if stops && dice < 80 => return Some(self.task_ends(at, Outcome::Canceled)),
             Phase::Working if dice < 30 => WorkerReport::Beat(Beat::default()),
             _ => {
-                let outcome = self.outcome();
+                let outcome = self.outcome(task.job);
                 return Some(self.task_ends(at, outcome));
             }
         };

@@ -295,6 +295,7 @@ impl World {
         })?;
         let agrees = caught(|| engine.check_invariants())?;
         agrees.map_err(|story| Violation::new("I18", story))?;
+        self.documents_are_recovered()?;
         if self.rng.chance(20) { self.recovers_once() } else { Ok(()) }
     }
 
@@ -319,6 +320,7 @@ impl World {
             self.reboot()?;
         }
         self.batch(vec![Command::Admin(AdminCommand::StorageLow(false))])?;
+        self.release_everything()?;
         self.put_schedules_to_rest()?;
         let mut settings = self.checker.reference.settings.clone();
         for lane in self.shape.real_lanes() {

@@ -111,8 +111,11 @@ impl Store for ForgetfulStore {
 #[test]
 fn a_violation_is_reported_with_its_log() {
     let store = StoreKind::Other(ForgetfulStore::make);
-    let outcome = World::run(Plan { seed: 1, steps: STEPS, log_lines: 50, fingerprint: false, store });
-    let violation = outcome.violation.expect("the forgotten commit is noticed");
+    let run = |seed| World::run(Plan { seed, steps: STEPS, log_lines: 50, fingerprint: false, store });
+    // Not every commit has something in it that is missed: of these worlds, the first in which it is.
+    let outcome = (1..=8).map(run).find(|outcome| outcome.violation.is_some());
+    let outcome = outcome.expect("the forgotten commit is noticed in one of eight worlds");
+    let violation = outcome.violation.as_ref().expect("it was just looked for");
     assert!(outcome.steps < STEPS, "it is noticed only at the end");
     assert!(!violation.story.is_empty() && violation.to_string().starts_with(violation.rule));
     assert_eq!(outcome.log.len(), 50, "{:#?}", outcome.log);

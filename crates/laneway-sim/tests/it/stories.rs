@@ -4,6 +4,7 @@
 
 use laneway_core::command::AdminCommand;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use laneway_core::command::{Origin, Submission, Submitted};
 use laneway_core::engine::Engine;
@@ -31,7 +32,7 @@ fn submission(spec: JobSpec) -> Submission {
 }
 
 fn submit(spec: JobSpec) -> Command {
-    Command::Submit(Box::new(submission(spec)))
+    Command::Submit(Arc::new(submission(spec)))
 }
 
 fn executor(mode: ExecutorMode, kinds: &[&'static str]) -> Command {
@@ -217,7 +218,7 @@ fn a_rejected_item_makes_no_job_that_a_later_one_could_be() {
         let idempotency = Some(IdempotencyKey { key: Name::fixed("key"), digest: [digest; 32] });
         submission(JobSpec { idempotency, ..spec("noop") })
     };
-    let batch = Command::SubmitBatch { items: vec![keyed(1), keyed(1), keyed(2)], atomic: true };
+    let batch = Command::SubmitBatch { items: Arc::new(vec![keyed(1), keyed(1), keyed(2)]), atomic: true };
     let Reply::Batch(verdicts) = engine.apply(at(0), batch, &mut Effects::default()) else {
         panic!("a batch")
     };

@@ -24,10 +24,18 @@ const DETAIL: u8 = 1 << 5;
 const ERROR: u8 = 1 << 6;
 const ALL: u8 = (1 << 7) - 1;
 
+/// The most names of an event: tenant, kind, lane, agent, actor, request, and the code of an error.
+const NAMES_OF_EVENT: usize = 7;
+
 /// Writes batches of events. It keeps its buffers from one batch to the next.
 #[derive(Default)]
 pub(crate) struct EventWriter {
     names: HashMap<Name, u64>,
+    /// The names of the event before, by their place in it: tenant, lane, kind and actor are often the same again, and a
+    /// comparison costs less than a hash.
+    recent: [Option<(Name, u64)>; NAMES_OF_EVENT],
+    /// The place of the next name.
+    place: usize,
     bytes: Vec<u8>,
 }
 
@@ -35,12 +43,14 @@ impl EventWriter {
     /// The form of `events`, which are in order of their numbers and not empty.
     pub fn write(&mut self, events: &[Event]) -> &[u8] {
         self.names.clear();
+        self.recent = Default::default();
         self.bytes.clear();
         self.bytes.push(VERSION);
         put_u64(&mut self.bytes, events.first().map_or(0, |event| event.number));
         put_u64(&mut self.bytes, events.len() as u64);
         let mut at = 0;
         for event in events {
+            self.place = 0;
             self.event(event, at);
             at = event.at.0;
         }
@@ -97,14 +107,26 @@ impl EventWriter {
     }
 
     fn name(&mut self, name: &Name) {
-        if let Some(index) = self.names.get(name) {
+        let place = self.place % NAMES_OF_EVENT;
+        self.place += 1;
+        if let Some((_, index)) = self.recent[place].as_ref().filter(|(recent, _)| recent == name) {
             put_u64(&mut self.bytes, *index);
             return;
         }
-        let index = self.names.len() as u64 + 1;
-        self.names.insert(name.clone(), index);
-        put_u64(&mut self.bytes, 0);
-        put_bytes(&mut self.bytes, name.as_str().as_bytes());
+        let index = match self.names.get(name) {
+            Some(&index) => {
+                put_u64(&mut self.bytes, index);
+                index
+            }
+            None => {
+                let index = self.names.len() as u64 + 1;
+                self.names.insert(name.clone(), index);
+                put_u64(&mut self.bytes, 0);
+                put_bytes(&mut self.bytes, name.as_str().as_bytes());
+                index
+            }
+        };
+        self.recent[place] = Some((name.clone(), index));
     }
 }
 

@@ -25,18 +25,20 @@ pub(crate) fn write_failure(out: &mut Vec<u8>, failure: &Failure) {
 /// Reads a form back.
 pub(crate) fn read_failure(bytes: &[u8]) -> Result<Failure, StoreError> {
     let mut input = Input::new("the failure of an attempt", bytes);
+    let failure = read_failure_part(&mut input)?;
+    input.end()?;
+    Ok(failure)
+}
+
+/// Reads a form back that other parts may follow.
+pub(super) fn read_failure_part(input: &mut Input<'_>) -> Result<Failure, StoreError> {
     input.version(VERSION)?;
-    let flags = input.u8()?;
-    if flags & !(RETRYABLE | DETAIL) != 0 {
-        return Err(input.damaged("it has parts that this program does not know"));
-    }
-    let failure = Failure {
+    let flags = input.flags(RETRYABLE | DETAIL)?;
+    Ok(Failure {
         code: input.name()?,
         message: input.text()?.into(),
         retryable: flags & RETRYABLE != 0,
         detail: (flags & DETAIL != 0).then(|| input.bytes().map(Bytes::from)).transpose()?,
         retry_after: None,
-    };
-    input.end()?;
-    Ok(failure)
+    })
 }

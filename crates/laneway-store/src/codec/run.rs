@@ -43,6 +43,13 @@ pub(crate) fn write_run(out: &mut Vec<u8>, row: &RunRow) {
 /// Reads a form back.
 pub(crate) fn read_run(bytes: &[u8]) -> Result<RunRest, StoreError> {
     let mut input = Input::new("the spec of a run", bytes);
+    let rest = read_run_part(&mut input)?;
+    input.end()?;
+    Ok(rest)
+}
+
+/// Reads a form back that other parts may follow.
+pub(super) fn read_run_part(input: &mut Input<'_>) -> Result<RunRest, StoreError> {
     input.version(VERSION)?;
     let flags = input.u64()?;
     if flags & !ALL != 0 {
@@ -52,16 +59,14 @@ pub(crate) fn read_run(bytes: &[u8]) -> Result<RunRest, StoreError> {
     let submitted_by = input.name()?;
     let failure = FailurePolicy::from_code(input.u8()?);
     // Evaluated in the order in which the parts are written.
-    let rest = RunRest {
+    Ok(RunRest {
         submitted_by,
         failure: failure.ok_or_else(|| input.damaged("there is no such failure policy"))?,
         name: has(NAME).then(|| input.name()).transpose()?,
         client: has(CLIENT).then(|| input.name()).transpose()?,
-        tags: read_names(&mut input)?,
-        nodes: read_names(&mut input)?,
-    };
-    input.end()?;
-    Ok(rest)
+        tags: read_names(input)?,
+        nodes: read_names(input)?,
+    })
 }
 
 /// Appends the form of `member` to `out`.
@@ -93,12 +98,9 @@ pub(super) fn write_member(out: &mut Vec<u8>, member: &MemberOf) {
 pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError> {
     let run = RunId(u128::from_be_bytes(input.array()?));
     let (node, depends_on) = (input.name()?, read_names(input)?);
-    let count = input.count()?;
-    let mut bindings = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (from, source, target) = (input.name()?, input.text()?.into(), input.text()?.into());
-        bindings.push(Binding { from, source, target });
-    }
+    let bindings = input.list(|input| {
+        Ok(Binding { from: input.name()?, source: input.text()?.into(), target: input.text()?.into() })
+    })?;
     let chain = match input.u64()? {
         0 => None,
         position => {
@@ -112,6 +114,5 @@ pub(super) fn read_member(input: &mut Input<'_>) -> Result<MemberOf, StoreError>
 }
 
 fn read_names(input: &mut Input<'_>) -> Result<Vec<Name>, StoreError> {
-    let count = input.count()?;
-    (0..count).map(|_| input.name()).collect()
+    input.list(Input::name)
 }

@@ -253,13 +253,13 @@ fn write_part<T>(out: &mut Vec<u8>, part: Option<&T>, write: impl FnOnce(&mut Ve
     }
 }
 
-fn write_idempotency(out: &mut Vec<u8>, idempotency: &IdempotencyKey) {
+pub(super) fn write_idempotency(out: &mut Vec<u8>, idempotency: &IdempotencyKey) {
     let IdempotencyKey { key, digest } = idempotency;
     put_name(out, key);
     out.extend_from_slice(digest);
 }
 
-fn write_keys(out: &mut Vec<u8>, keys: &[Key]) {
+pub(super) fn write_keys(out: &mut Vec<u8>, keys: &[Key]) {
     put_u64(out, keys.len() as u64);
     for Key { name, value } in keys {
         put_name(out, name);
@@ -370,6 +370,13 @@ fn write_retry(out: &mut Vec<u8>, retry: &RetryPolicy) {
 /// Reads a form back. `intern` makes the names, so that equal ones can share their text.
 pub(crate) fn read_spec(bytes: &[u8], intern: &mut Intern<'_>) -> Result<SpecRest, StoreError> {
     let mut input = Input::new("the spec of a job", bytes);
+    let spec = read_rest(&mut input, intern)?;
+    input.end()?;
+    Ok(spec)
+}
+
+/// Reads the form that [`write_rest`] appends. Other parts may follow it.
+pub(super) fn read_rest(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<SpecRest, StoreError> {
     input.version(VERSION)?;
     let flags = input.u64()?;
     if flags & !ALL != 0 {
@@ -377,30 +384,28 @@ pub(crate) fn read_spec(bytes: &[u8], intern: &mut Intern<'_>) -> Result<SpecRes
     }
     let has = |bit: u64| flags & bit != 0;
     // Evaluated in the order in which the parts are written.
-    let spec = SpecRest {
+    Ok(SpecRest {
         payload_len: input.u32()?,
         submitted_by: intern(input.text()?)?,
-        session: has(SESSION).then(|| read_session(&mut input, has(SESSION_RULES))).transpose()?,
+        session: has(SESSION).then(|| read_session(input, has(SESSION_RULES))).transpose()?,
         not_before: has(NOT_BEFORE).then(|| input.i64().map(Wall)).transpose()?,
         deadline: has(DEADLINE).then(|| input.i64().map(Wall)).transpose()?,
         queue_timeout: has(QUEUE_TIMEOUT).then(|| input.u64().map(Span)).transpose()?,
         timeout: has(TIMEOUT).then(|| input.u64().map(Span)).transpose()?,
-        retry: has(RETRY).then(|| read_retry(&mut input)).transpose()?,
-        idempotency: has(IDEMPOTENCY).then(|| read_idempotency(&mut input)).transpose()?,
+        retry: has(RETRY).then(|| read_retry(input)).transpose()?,
+        idempotency: has(IDEMPOTENCY).then(|| read_idempotency(input)).transpose()?,
         retry_of: has(RETRY_OF)
             .then(|| input.array().map(|id| JobId(u128::from_be_bytes(id))))
             .transpose()?,
-        keys: if has(KEYS) { read_keys(&mut input, intern)? } else { Vec::new() },
-        tags: if has(TAGS) { read_tags(&mut input, intern)? } else { Vec::new() },
-        callback: has(CALLBACK).then(|| read_callback(&mut input, intern)).transpose()?,
-        schedule: has(SCHEDULE).then(|| read_schedule(&mut input, intern)).transpose()?,
-        capacity: if has(CAPACITY) { read_capacity(&mut input)? } else { CapacityRequest::default() },
-        member: has(MEMBER).then(|| read_member(&mut input).map(Box::new)).transpose()?,
-        placement: has(PLACEMENT).then(|| read_placement(&mut input, intern).map(Box::new)).transpose()?,
+        keys: if has(KEYS) { read_keys(input, intern)? } else { Vec::new() },
+        tags: if has(TAGS) { read_tags(input, intern)? } else { Vec::new() },
+        callback: has(CALLBACK).then(|| read_callback(input, intern)).transpose()?,
+        schedule: has(SCHEDULE).then(|| read_schedule(input, intern)).transpose()?,
+        capacity: if has(CAPACITY) { read_capacity(input)? } else { CapacityRequest::default() },
+        member: has(MEMBER).then(|| read_member(input).map(Box::new)).transpose()?,
+        placement: has(PLACEMENT).then(|| read_placement(input, intern).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
-    };
-    input.end()?;
-    Ok(spec)
+    })
 }
 
 fn read_session(input: &mut Input<'_>, has_rules: bool) -> Result<SessionRest, StoreError> {
@@ -465,26 +470,16 @@ fn read_hours(input: &mut Input<'_>, by_zone: bool) -> Result<Hours, StoreError>
     }
 }
 
-fn read_idempotency(input: &mut Input<'_>) -> Result<IdempotencyKey, StoreError> {
+pub(super) fn read_idempotency(input: &mut Input<'_>) -> Result<IdempotencyKey, StoreError> {
     Ok(IdempotencyKey { key: input.name()?, digest: input.array()? })
 }
 
-fn read_keys(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Vec<Key>, StoreError> {
-    let count = input.count()?;
-    let mut keys = Vec::with_capacity(count);
-    for _ in 0..count {
-        keys.push(Key { name: intern(input.text()?)?, value: intern(input.text()?)? });
-    }
-    Ok(keys)
+pub(super) fn read_keys(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Vec<Key>, StoreError> {
+    input.list(|input| Ok(Key { name: intern(input.text()?)?, value: intern(input.text()?)? }))
 }
 
 fn read_tags(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Vec<Name>, StoreError> {
-    let count = input.count()?;
-    let mut tags = Vec::with_capacity(count);
-    for _ in 0..count {
-        tags.push(intern(input.text()?)?);
-    }
-    Ok(tags)
+    input.list(|input| intern(input.text()?))
 }
 
 fn read_callback(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Callback, StoreError> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use laneway_core::command::LogLine;
 use laneway_core::{
-    Bytes, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Effects, Event, Fence, JobEnd, JobRow, JobStatus,
-    Name, OpenAttempt, Seq, SessionRow, TokenRecord, Wall,
+    Bytes, Change, ClosedAttempt, DeliveryRow, DeliveryTry, Effects, Event, Fence, JobEnd, JobId, JobRow,
+    JobStatus, KeptKeys, Name, OpenAttempt, Record, RecordName, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use super::state::{EventBatch, Job, State};
@@ -54,6 +54,8 @@ struct Before {
     batches: Option<VecDeque<Arc<EventBatch>>>,
     tokens: Option<BTreeMap<Name, TokenRecord>>,
     sessions: Option<BTreeMap<(Name, Name), SessionRow>>,
+    kept_keys: Option<BTreeMap<JobId, KeptKeys>>,
+    records: Option<BTreeMap<RecordName, Record>>,
     overrides: Option<Bytes>,
     clock_seen: Option<Wall>,
     last_seq: u64,
@@ -69,6 +71,8 @@ impl Before {
             batches: None,
             tokens: None,
             sessions: None,
+            kept_keys: None,
+            records: None,
             overrides: state.overrides.clone(),
             clock_seen: state.clock_seen,
             last_seq: state.last_seq,
@@ -104,14 +108,8 @@ impl Commit<'_> {
                 self.state.overrides = Some(Bytes::clone(bytes));
                 Ok(())
             }
-            Change::DeliveryPut(row) => {
-                self.put_delivery(row);
-                Ok(())
-            }
-            Change::DeliveryTried(tried) => {
-                self.put_try(tried);
-                Ok(())
-            }
+            Change::DeliveryPut(row) => self.put_delivery(row),
+            Change::DeliveryTried(tried) => self.put_try(tried),
             Change::TokenPut(token) => {
                 self.tokens().insert(token.id.clone(), TokenRecord::clone(token));
                 Ok(())
@@ -144,22 +142,28 @@ impl Commit<'_> {
                 self.prune_ended_runs(lane, *finished_before, *keyed_finished_before, *max);
                 Ok(())
             }
+            Change::KeysKept(row) => self.keep_keys(row),
+            Change::KeysReleased(job) => self.release_keys(*job),
+            Change::RecordPut { record, replaces } => self.put_record(record, *replaces),
+            Change::RecordDeleted { name, version } => self.delete_record(name, *version),
             of_schedule => schedules::apply(self.state, of_schedule, &mut self.before.schedules),
         }
     }
 
     /// Not where the job is deleted.
-    fn put_delivery(&mut self, row: &DeliveryRow) {
+    fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), StoreError> {
         if let Ok(job) = self.stored_job(row.seq) {
             job.delivery = Some(row.clone());
         }
+        Ok(())
     }
 
     /// Not where the job is deleted.
-    fn put_try(&mut self, tried: &DeliveryTry) {
+    fn put_try(&mut self, tried: &DeliveryTry) -> Result<(), StoreError> {
         if let Ok(job) = self.stored_job(tried.seq) {
             job.tries.push(tried.clone());
         }
+        Ok(())
     }
 
     fn tokens(&mut self) -> &mut BTreeMap<Name, TokenRecord> {
@@ -170,6 +174,32 @@ impl Commit<'_> {
     fn sessions(&mut self) -> &mut BTreeMap<(Name, Name), SessionRow> {
         self.before.sessions.get_or_insert_with(|| self.state.sessions.clone());
         &mut self.state.sessions
+    }
+
+    fn keep_keys(&mut self, row: &KeptKeys) -> Result<(), StoreError> {
+        self.before.kept_keys.get_or_insert_with(|| self.state.kept_keys.clone());
+        match self.state.kept_keys.insert(row.job, row.clone()) {
+            None => Ok(()),
+            Some(_) => Err(disagree(format!("job {} keeps keys already", row.job))),
+        }
+    }
+
+    fn release_keys(&mut self, job: JobId) -> Result<(), StoreError> {
+        self.before.kept_keys.get_or_insert_with(|| self.state.kept_keys.clone());
+        let released = self.state.kept_keys.remove(&job);
+        released.map(drop).ok_or_else(|| disagree(format!("job {job} keeps no keys")))
+    }
+
+    fn put_record(&mut self, record: &Record, replaces: Option<u64>) -> Result<(), StoreError> {
+        self.before.records.get_or_insert_with(|| self.state.records.clone());
+        let was = self.state.records.insert(record.name.clone(), record.clone());
+        check_version(&record.name, was.as_ref(), replaces)
+    }
+
+    fn delete_record(&mut self, name: &RecordName, version: u64) -> Result<(), StoreError> {
+        self.before.records.get_or_insert_with(|| self.state.records.clone());
+        let was = self.state.records.remove(name);
+        check_version(name, was.as_ref(), Some(version))
     }
 
     fn create_job(&mut self, row: &JobRow, payload: &Bytes) -> Result<(), StoreError> {
@@ -360,6 +390,8 @@ impl Commit<'_> {
             batches,
             tokens,
             sessions,
+            kept_keys,
+            records,
             overrides,
             clock_seen,
             last_seq,
@@ -387,11 +419,25 @@ impl Commit<'_> {
         if let Some(sessions) = sessions {
             self.state.sessions = sessions;
         }
+        if let Some(kept_keys) = kept_keys {
+            self.state.kept_keys = kept_keys;
+        }
+        if let Some(records) = records {
+            self.state.records = records;
+        }
         self.state.overrides = overrides;
         self.state.clock_seen = clock_seen;
         self.state.last_seq = last_seq;
         self.state.ended = ended;
     }
+}
+
+fn check_version(name: &RecordName, was: Option<&Record>, expected: Option<u64>) -> Result<(), StoreError> {
+    let stored = was.map(|record| record.version);
+    if stored == expected {
+        return Ok(());
+    }
+    Err(disagree(format!("record {name} of {} has version {stored:?}, not {expected:?}", name.tenant)))
 }
 
 fn disagree(what: String) -> StoreError {

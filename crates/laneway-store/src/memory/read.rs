@@ -2,7 +2,9 @@
 
 use std::ops::Bound;
 
-use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, FiringLogEntry, JobId, RunId, RunRow, Seq};
+use laneway_core::{
+    Bytes, DeliveryRow, DeliveryTry, Event, FiringLogEntry, JobId, Name, Prior, RunId, RunRow, Seq,
+};
 
 use super::Shared;
 use super::state::State;
@@ -34,6 +36,10 @@ impl Reader for MemoryReader {
         Ok(page(numbered, limit, |job| {
             filter.matches_row(&job.row).then(|| job.view()).filter(|job| filter.matches(job))
         }))
+    }
+
+    fn prior(&self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
+        Ok(self.0.read().prior(tenant, key))
     }
 
     fn jobs_at(&self, jobs: &[Seq]) -> Result<Vec<JobView>, StoreError> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use laneway_core::engine::StoreCounters;
 use laneway_core::{
     Bytes, CallRow, ClosedAttempt, DeliveryRow, DeliveryState, DeliveryTry, Event, FiringLogEntry, JobEnd,
-    JobId, JobRow, Name, OpenAttempt, Prior, PriorRun, RunRow, Schedule, ScheduleId, Seq, SessionRow,
-    TokenRecord, Wall,
+    JobId, JobRow, KeptKeys, Name, OpenAttempt, Prior, PriorRun, Record, RecordName, RunRow, Schedule,
+    ScheduleId, Seq, SessionRow, TokenRecord, Wall,
 };
 
 use crate::logs::LogTally;
@@ -48,6 +48,10 @@ pub(super) struct State {
     pub run_rows: BTreeMap<Seq, Arc<RunRow>>,
     /// The latest call of each node that was called.
     pub calls: BTreeMap<Seq, Arc<CallRow>>,
+    /// The keys that ended jobs keep.
+    pub kept_keys: BTreeMap<JobId, KeptKeys>,
+    /// Records.
+    pub records: BTreeMap<RecordName, Record>,
 }
 
 /// All that is stored of one job.

@@ -4,8 +4,8 @@ use laneway_core::{ClosedAttempt, Fence, Holder, Name, OpenAttempt};
 use rusqlite::types::ToSql;
 use rusqlite::{CachedStatement, Connection, params};
 
-use super::SqliteStore;
 use super::commit::{bind, one_row, rejected};
+use super::tables::Tables;
 use crate::StoreError;
 use crate::batch::Batch;
 use crate::codec::write_failure;
@@ -111,7 +111,7 @@ fn not_open(error: rusqlite::Error, open: &OpenAttempt) -> StoreError {
 }
 
 /// Inserts closed attempts.
-pub(super) fn insert_closed(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
+pub(super) fn insert_closed(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> {
     if batch.attempts.is_empty() {
         return Ok(());
     }

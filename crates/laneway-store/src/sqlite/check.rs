@@ -15,14 +15,21 @@ use super::columns::{
 };
 use super::live::Live;
 use super::offline::Offline;
-use super::{deliveries, events, files, firing_log, load, open, runs, schedules, sessions};
+use super::pending::Commit;
+use super::whole::read_state;
+use super::{
+    deliveries, events, files, firing_log, kept_keys, load, open, records, runs, schedules, sessions,
+};
 use crate::StoreError;
+use crate::log::{self, Known, Logged};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name};
 
 /// The name under which files that do not belong together are reported.
 const FILES: &str = "files";
 /// Most findings that are listed. A file that is damaged everywhere would have millions.
 const DAMAGE_MAX: usize = 100;
+/// How often a log that a server writes is read anew.
+const LOG_TRIES: u32 = 5;
 /// Instructions of SQLite between two looks at the clock.
 const OPS: i32 = 20_000;
 /// Rows between two calls for progress.
@@ -107,7 +114,10 @@ pub fn check_dir(
     let in_dir = |error| open::in_dir(dir, error);
     let Some(mut offline) = Offline::open(dir).map_err(in_dir)? else {
         let mut conn = open::open_reader(&dir.join(files::DB), 16 * 1024).map_err(in_dir)?;
-        return check(&mut conn, bounds, progress).map_err(in_dir);
+        let log = check_log(dir, &conn).map_err(in_dir)?;
+        let mut report = check(&mut conn, bounds, progress).map_err(in_dir)?;
+        report.damage.splice(0..0, log);
+        return Ok(report);
     };
     let torn = match offline.check_files() {
         Ok(()) => None,
@@ -117,6 +127,25 @@ pub fn check_dir(
     let mut report = check(offline.conn(), bounds, progress).map_err(in_dir)?;
     report.damage.splice(0..0, torn);
     Ok(report)
+}
+
+/// Reads the commit log beside a server that appends to it: every record up to the last one must be readable.
+fn check_log(dir: &Path, conn: &Connection) -> Result<Option<Damage>, StoreError> {
+    let Some(state) = read_state(conn)? else { return Ok(None) };
+    let Some(id) = state.log_id.filter(|_| !state.closed) else { return Ok(None) };
+    let known = Known { id, stored: state.stored, complete: 0, accept_loss: false };
+    let mut names = Interner::default();
+    let mut found = None;
+    // A segment that changes while it is read may look damaged.
+    for _ in 0..LOG_TRIES {
+        let read = |logged: Logged<'_>| Commit::decode(&logged, &mut names).map(drop);
+        found = match log::scan(&dir.join(log::DIR), known, &mut { read }) {
+            Ok(_) => return Ok(None),
+            Err(StoreError::Damaged(what)) => Some(Damage { table: FILES.into(), key: String::new(), what }),
+            Err(other) => return Err(other),
+        };
+    }
+    Ok(found)
 }
 
 /// Checks a database file that nothing else uses and that needs no log.
@@ -398,7 +427,7 @@ fn jobs(
     })
 }
 
-/// Runs, schedules, deliveries, sessions and tokens.
+/// Runs, schedules, deliveries, sessions, tokens, kept keys and records.
 fn others(
     conn: &Connection,
     walk: &mut Walk,
@@ -420,9 +449,12 @@ fn others(
     walk.rows(conn, ("firing_log", &sql), progress, &mut |row| firing_log::read(row).map(drop))?;
     let sql = format!("SELECT {} FROM delivery ORDER BY seq DESC", deliveries::DELIVERY);
     walk.rows(conn, ("delivery", &sql), progress, &mut |row| deliveries::read(row).map(drop))?;
-    for (table, loaded) in
-        [("token", load::tokens(conn).map(drop)), ("session", sessions::load(conn, &mut |_| ()))]
-    {
+    for (table, loaded) in [
+        ("token", load::tokens(conn).map(drop)),
+        ("session", sessions::load(conn, &mut |_| ())),
+        ("kept_key", kept_keys::load(conn, &mut |_| ())),
+        ("record", records::load(conn, &mut |_| ())),
+    ] {
         if let Err(StoreError::Damaged(what)) = loaded {
             walk.found(table, String::new(), what);
         }

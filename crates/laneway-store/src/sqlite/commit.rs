@@ -1,73 +1,37 @@
-//! The hot path: one transaction for each batch, one statement for each row that changed.
+//! Writes commits to the tables: one statement for each row that changed, however often it did.
 //!
-//! The rows come folded and in key order from `batch.rs`. Statements are fetched once a batch, not once a row.
+//! The rows come folded and in key order from `batch.rs`. Statements are fetched once a transaction, not once a row.
 
-use laneway_core::{Change, Effects, Event, JobEnd, JobRow, JobStatus, Name, Seq, TokenRecord};
+use std::sync::Arc;
+
+use laneway_core::{Change, Event, JobEnd, JobRow, JobStatus, Name, Seq, TokenRecord};
 use rusqlite::types::{ToSql, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use sha2::{Digest, Sha256};
 
 use super::live::{Bucket, MEMBERS};
+use super::pending::{Commit, EventBytes};
 use super::sums::sum_of;
-use super::{
-    SqliteStore, at_commit, attempts, deliveries, epoch, files, firing_log, lacks_index_space, open, prune,
-    runs, schedules, sessions,
-};
+use super::tables::Tables;
+use super::{attempts, deliveries, firing_log, kept_keys, prune, records, runs, schedules, sessions};
+use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
 use crate::logs::{LogTally, stream_of};
 use crate::rows::stored_name;
-use crate::{Epoch, StoreError};
 
-/// Makes all changes and events durable, or writes nothing. A full disk is tried again with the space that the store can
-/// find by itself.
-pub(super) fn commit(store: &mut SqliteStore, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
-    for _ in 0..SPACE_TRIES {
-        match commit_once(store, epoch, effects) {
-            Err(StoreError::Full(_)) if store.make_space() => {}
-            other => return other.map_err(|error| files::name_full(&store.dir, error)),
-        }
-    }
-    commit_once(store, epoch, effects).map_err(|error| files::name_full(&store.dir, error))
+/// Writes commits, in order, in the transaction that is open. A row that several of them change is written once.
+pub(super) fn write(store: &mut Tables, commits: &[Arc<Commit>]) -> Result<(), StoreError> {
+    // A prune of events must find the events of the commits before it.
+    let prunes = |commit: &Arc<Commit>| {
+        commit.changes.iter().any(|change| matches!(change, Change::EventsPruned { .. }))
+    };
+    commits.chunk_by(|_, next| !prunes(next)).try_for_each(|commits| write_together(store, commits))
 }
 
-/// How often space is looked for: the reserve is given back in halves, and then there is the log.
-const SPACE_TRIES: u32 = 32;
-
-fn commit_once(store: &mut SqliteStore, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
-    let steps = fold(&effects.changes)?;
-    check_numbers(store.numbers.last_event, &effects.events)?;
-    if steps.is_empty() && effects.events.is_empty() {
-        return Ok(());
-    }
-    let numbers = store.numbers;
-    store.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-    let written = epoch::check(&store.conn, epoch).and_then(|()| write(store, &steps, &effects.events));
-    if let Err(error) = written {
-        store.numbers = numbers;
-        roll_back(store)?;
-        return Err(error);
-    }
-    // From here on an error leaves it unknown what is on disk; the caller stops. Except where the disk is full: the frame
-    // that ends the commit was not written.
-    let committed = store.conn.prepare_cached("COMMIT")?.execute([]);
-    if let Err(error) = committed {
-        if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
-            store.numbers = numbers;
-            roll_back(store)?;
-        } else if lacks_index_space(&error) {
-            // The next start will read the log and needs space for the index, too.
-            files::release_reserve(&store.dir);
-        }
-        return Err(at_commit(error));
-    }
-    store.live.committed();
-    store.mark_commit();
-    store.checkpoint_if_due(effects.changes.iter().map(Change::opaque_len).sum())
-}
-
-fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Result<(), StoreError> {
-    for step in steps {
+fn write_together(store: &mut Tables, commits: &[Arc<Commit>]) -> Result<(), StoreError> {
+    let steps = fold(commits.iter().flat_map(|commit| &commit.changes))?;
+    for step in &steps {
         match step {
             Step::Write(batch) => write_batch(store, batch)?,
             Step::PruneJobs(prune) => prune::prune_jobs(store, prune)?,
@@ -97,23 +61,21 @@ fn write(store: &mut SqliteStore, steps: &[Step<'_>], events: &[Event]) -> Resul
             }
             Step::PutCall(row) => runs::put_call(&store.conn, row)?,
             Step::PruneRuns(prune) => runs::prune(store, prune)?,
+            Step::KeepKeys(row) => kept_keys::insert(&store.conn, row)?,
+            Step::ReleaseKeys(job) => kept_keys::delete(&store.conn, *job)?,
+            Step::PutRecord(record, replaces) => records::put(&store.conn, record, *replaces)?,
+            Step::DeleteRecord(name, version) => records::delete(&store.conn, name, *version)?,
         }
     }
     store.live.write(&store.conn)?;
-    write_events(store, events)
-}
-
-fn roll_back(store: &mut SqliteStore) -> Result<(), StoreError> {
-    store.live.rolled_back();
-    if !store.conn.is_autocommit() {
-        store.conn.prepare_cached("ROLLBACK")?.execute([])?;
-    }
-    store.lanes = open::read_lanes(&store.conn)?;
-    Ok(())
+    commits
+        .iter()
+        .filter_map(|commit| commit.events.as_ref())
+        .try_for_each(|events| write_events(store, events))
 }
 
 /// Event numbers have no gaps, so that a reader knows that it has seen everything.
-fn check_numbers(last: u64, events: &[Event]) -> Result<(), StoreError> {
+pub(super) fn check_numbers(last: u64, events: &[Event]) -> Result<(), StoreError> {
     match events.iter().zip(last + 1..).find(|(event, number)| event.number != *number) {
         None => Ok(()),
         Some((event, number)) => {
@@ -122,7 +84,7 @@ fn check_numbers(last: u64, events: &[Event]) -> Result<(), StoreError> {
     }
 }
 
-fn write_batch(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
+fn write_batch(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> {
     for &seq in &batch.must_live {
         if store.live.get(seq).is_none() {
             return Err(StoreError::Disagree(format!("job {} is not live", seq.0)));
@@ -138,7 +100,7 @@ fn write_batch(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreEr
     deliveries::write(&store.conn, batch)
 }
 
-fn insert_jobs(store: &mut SqliteStore, jobs: &[JobImage<'_>]) -> Result<(), StoreError> {
+fn insert_jobs(store: &mut Tables, jobs: &[JobImage<'_>]) -> Result<(), StoreError> {
     if jobs.is_empty() {
         return Ok(());
     }
@@ -252,7 +214,7 @@ fn insert_idempotency_keys(conn: &Connection, jobs: &[JobImage<'_>]) -> Result<(
     Ok(())
 }
 
-fn add_lane(store: &mut SqliteStore, lane: &Name) -> Result<(), StoreError> {
+fn add_lane(store: &mut Tables, lane: &Name) -> Result<(), StoreError> {
     let number = store.conn.prepare_cached("INSERT INTO lane (name) VALUES (?1)")?.insert([lane.as_str()])?;
     store.lanes.insert(lane.clone(), number);
     Ok(())
@@ -324,7 +286,7 @@ pub(super) fn bind(
     columns.iter().zip(from..).try_for_each(|(column, at)| statement.raw_bind_parameter(at, column))
 }
 
-fn end_jobs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
+fn end_jobs(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> {
     if batch.ends.is_empty() {
         return Ok(());
     }
@@ -400,7 +362,7 @@ fn find_bucket(
     Ok(retention_bucket(lane, spec.idempotency.is_some(), spec.member.is_some()))
 }
 
-fn append_logs(store: &mut SqliteStore, batch: &Batch<'_>) -> Result<(), StoreError> {
+fn append_logs(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> {
     if batch.logs.is_empty() {
         return Ok(());
     }
@@ -454,21 +416,20 @@ fn put_token(conn: &Connection, token: &TokenRecord) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn write_events(store: &mut SqliteStore, events: &[Event]) -> Result<(), StoreError> {
-    let (Some(first), Some(last), Some(at)) =
-        (events.first(), events.last(), events.iter().map(|e| e.at).max())
-    else {
-        return Ok(());
-    };
-    let bytes = store.events.write(events);
+fn write_events(store: &mut Tables, events: &EventBytes) -> Result<(), StoreError> {
+    let EventBytes { first, count, at, bytes } = events;
+    if *first != store.numbers.last_event + 1 {
+        let expected = store.numbers.last_event + 1;
+        return Err(StoreError::Disagree(format!("event {first} comes where {expected} must")));
+    }
     let hash = next_hash(&store.numbers.hash, bytes);
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO event_batch (first, count, at, hash, bytes) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
-    let inserted = insert.execute(params![first.number.cast_signed(), count, at.0, &hash[..], bytes]);
-    inserted.map_err(|error| rejected(error, || format!("events from {} on", first.number)))?;
-    store.numbers.last_event = last.number;
+    let columns = params![first.cast_signed(), count.cast_signed(), at.0, &hash[..], &bytes[..]];
+    let inserted = insert.execute(columns);
+    inserted.map_err(|error| rejected(error, || format!("events from {first} on")))?;
+    store.numbers.last_event = first + count - 1;
     store.numbers.hash = hash;
     Ok(())
 }

@@ -13,8 +13,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::check::{CheckProgress, check_file};
 use super::lock::{DirLock, check_file_system};
+use super::replay::Replay;
+use super::tables::Tables;
 use super::whole::read_state;
 use super::{files, migrate, open};
+use crate::log::{self, Known};
 use crate::{SqliteOptions, SqliteStore, Store, StoreError};
 
 /// Pages (4 KiB) between two calls for progress: 4 MiB.
@@ -106,6 +109,9 @@ fn write_copy(dir: &Path, partial: &Path, progress: &mut dyn FnMut(CopyProgress)
             }
         }
     }
+    // While the copied state is read, no later segment of the log goes.
+    let to = add_logged(dir, to)?;
+    drop(from);
     // The copy needs no log: it is complete as it is.
     if read_state(&to)?.is_some() {
         to.execute("UPDATE store_state SET closed = 1", [])?;
@@ -113,6 +119,33 @@ fn write_copy(dir: &Path, partial: &Path, progress: &mut dyn FnMut(CopyProgress)
     let _mode: String = to.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))?;
     to.close().map_err(|(_, error)| StoreError::from(error))
 }
+
+/// Writes the commits to a copy that were durable in the log only when it was made.
+fn add_logged(dir: &Path, to: Connection) -> Result<Connection, StoreError> {
+    let Some(state) = read_state(&to)? else { return Ok(to) };
+    let Some(id) = state.log_id.filter(|_| !state.closed) else { return Ok(to) };
+    let known = Known { id, stored: state.stored, complete: 0, accept_loss: false };
+    let mut replay =
+        Replay::new(Tables::read(to, dir, None, Default::default(), (state.checkpoints, state.stored))?);
+    // The server appends meanwhile: a segment that changes while it is read may look damaged.
+    for _ in 0..SCAN_TRIES {
+        let from = replay.last();
+        match log::scan(&dir.join(log::DIR), Known { stored: from, ..known }, &mut |logged| {
+            replay.take(&logged)
+        }) {
+            Ok(_) => return replay.finish(),
+            Err(StoreError::Damaged(why)) => tracing::debug!(%why, "the log changed while it was read"),
+            Err(other) => return Err(other),
+        }
+    }
+    log::scan(&dir.join(log::DIR), Known { stored: replay.last(), ..known }, &mut |logged| {
+        replay.take(&logged)
+    })?;
+    replay.finish()
+}
+
+/// How often a log that a server writes is read anew.
+const SCAN_TRIES: u32 = 5;
 
 /// Checks the copy, makes it durable, and gives it its name.
 fn take_name(
@@ -218,7 +251,7 @@ fn copy_bytes(from: &Path, to: &Path, progress: &mut dyn FnMut(CopyProgress)) ->
 /// Moves the files of the store that is there into a folder. The database goes first: what is left of a move that broke
 /// off is noticed.
 fn move_away(dir: &Path) -> io::Result<Option<PathBuf>> {
-    let there: Vec<&str> = [files::DB, files::WAL, files::MARK, files::SHM]
+    let there: Vec<&str> = [files::DB, files::WAL, files::MARK, files::SHM, log::DIR]
         .into_iter()
         .filter(|name| dir.join(name).exists())
         .collect();

@@ -10,11 +10,3 @@ pub(super) fn take_next(transaction: &Connection) -> Result<Epoch, StoreError> {
     let epoch = transaction.query_row(sql, [], |row| row.get::<_, i64>(0))?;
     Ok(Epoch(epoch.cast_unsigned()))
 }
-
-/// Checks that a writer of this epoch may commit. Called inside its transaction, so that no other writer can take the next epoch before
-/// that ends.
-pub(super) fn check(transaction: &Connection, epoch: Epoch) -> Result<(), StoreError> {
-    let mut select = transaction.prepare_cached("SELECT epoch FROM server_state")?;
-    let stored = select.query_row([], |row| row.get::<_, i64>(0))?;
-    epoch.check(Epoch(stored.cast_unsigned()))
-}

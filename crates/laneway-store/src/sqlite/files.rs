@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::migrate::{MIGRATIONS, migrate};
-use crate::StoreError;
+use crate::{StoreError, log};
 
 /// The database.
 pub(super) const DB: &str = "laneway.db";
@@ -36,13 +36,18 @@ const DB_BYTES_MIN: u64 = 4096;
 
 /// Makes the directory, for its owner only.
 pub(super) fn make_dir(dir: &Path) -> Result<(), StoreError> {
+    let cannot =
+        |error| StoreError::Unusable(format!("cannot make data directory {}: {error}", dir.display()));
+    make_private_dir(dir).map_err(cannot)
+}
+
+/// Makes a directory, and those above it, for its owner only.
+pub(crate) fn make_private_dir(dir: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let cannot =
-        |error| StoreError::Unusable(format!("cannot make data directory {}: {error}", dir.display()));
-    builder.create(dir).map_err(cannot)
+    builder.create(dir)
 }
 
 /// Opens a file for reading and writing that only its owner may read; makes it where it is missing.
@@ -70,8 +75,9 @@ pub(super) fn sync_dirs(dir: &Path) -> Result<(), StoreError> {
 #[cfg(unix)]
 pub(super) fn narrow(dir: &Path) {
     use std::os::unix::fs::PermissionsExt;
-    for name in [DB, WAL, SHM, MARK, NEW, LOCK, RESERVE, SECRET_KEY] {
-        let path = dir.join(name);
+    let names = [DB, WAL, SHM, MARK, NEW, LOCK, RESERVE, SECRET_KEY];
+    let log = std::fs::read_dir(dir.join(log::DIR)).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in names.into_iter().map(|name| dir.join(name)).chain(log) {
         let Ok(found) = std::fs::symlink_metadata(&path) else { continue };
         let mode = found.permissions().mode() & 0o777;
         if !found.is_file() || mode & 0o077 == 0 {

@@ -8,7 +8,8 @@ use super::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, r
 use super::commit::retention_bucket;
 use super::deliveries;
 use super::live::CHUNK;
-use super::{SqliteStore, firing_log, runs, schedules, sessions};
+use super::tables::Tables;
+use super::{firing_log, kept_keys, records, runs, schedules, sessions};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 
@@ -16,10 +17,7 @@ use crate::{Loaded, Runnable, StoreError};
 const SPARSE: usize = 64;
 
 /// See [`crate::Store::load`].
-pub(super) fn load(
-    store: &mut SqliteStore,
-    visit: &mut dyn FnMut(Loaded),
-) -> Result<StoreCounters, StoreError> {
+pub(super) fn load(store: &mut Tables, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
     let mut names = Interner::default();
     load_lanes(&store.conn, visit)?;
     schedules::load(&store.conn, &mut names, visit)?;
@@ -31,6 +29,8 @@ pub(super) fn load(
     load_open(store, &mut names, visit)?;
     runs::load_calls(&store.conn, visit)?;
     sessions::load(&store.conn, visit)?;
+    kept_keys::load(&store.conn, visit)?;
+    records::load(&store.conn, visit)?;
     deliveries::load(&store.conn, visit)?;
     counters(store)
 }
@@ -54,7 +54,7 @@ fn load_lanes(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), St
 }
 
 /// The counters.
-pub(super) fn counters(store: &SqliteStore) -> Result<StoreCounters, StoreError> {
+pub(super) fn counters(store: &Tables) -> Result<StoreCounters, StoreError> {
     // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
     let sql = "SELECT rank_time FROM job ORDER BY seq DESC LIMIT 1";
     let rank_time: Option<i64> = store.conn.query_row(sql, [], |row| row.get(0)).optional()?;
@@ -69,7 +69,7 @@ pub(super) fn counters(store: &SqliteStore) -> Result<StoreCounters, StoreError>
 }
 
 fn load_chunk(
-    store: &mut SqliteStore,
+    store: &mut Tables,
     chunk: u64,
     names: &mut Interner,
     visit: &mut dyn FnMut(Loaded),
@@ -110,11 +110,7 @@ fn load_chunk(
     Ok(())
 }
 
-fn load_open(
-    store: &SqliteStore,
-    names: &mut Interner,
-    visit: &mut dyn FnMut(Loaded),
-) -> Result<(), StoreError> {
+fn load_open(store: &Tables, names: &mut Interner, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let mut select = store.conn.prepare(&format!("SELECT {OPEN} FROM open_attempt ORDER BY seq"))?;
     let mut job_id = store.conn.prepare("SELECT id FROM job WHERE seq = ?1")?;
     let mut job = store.conn.prepare(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;

@@ -23,11 +23,23 @@ pub(super) struct Migration {
 }
 
 /// Every migration, in order.
-pub(super) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_schema",
-    sql: include_str!("../../migrations/sqlite/0001_schema.sql"),
-}];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_schema",
+        sql: include_str!("../../migrations/sqlite/0001_schema.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_kept_keys_and_records",
+        sql: include_str!("../../migrations/sqlite/0002_kept_keys_and_records.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "0003_commit_log",
+        sql: include_str!("../../migrations/sqlite/0003_commit_log.sql"),
+    },
+];
 
 /// Checks that this is a database of Laneway, of a version that this program knows. Returns the version; 0: it is empty.
 pub(super) fn check_ours(conn: &Connection, migrations: &[Migration]) -> Result<i32, StoreError> {

@@ -2,22 +2,26 @@
 //!
 //! A plain read-only connection would make the log and its index anew, and so hide what is missing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::lock::{DirLock, UnchangedLock};
-use super::open::{BUSY, is_ours, read_numbers};
+use super::open::{BUSY, is_ours};
+use super::pending::Commit;
 use super::whole::{Found, read_state};
 use super::{checkpoint, files};
 use crate::StoreError;
+use crate::log::{self, Logged};
+use crate::rows::Interner;
 
 /// A directory that no server uses, kept so for as long as this lives.
 pub(super) struct Offline {
     // Fields drop in order: the connection closes before the lock goes.
     conn: Connection,
     found: Found,
+    dir: PathBuf,
     /// True: the database is read with its log.
     with_log: bool,
     _lock: UnchangedLock,
@@ -34,7 +38,7 @@ impl Offline {
         conn.execute_batch(
             "PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF; PRAGMA query_only = ON;",
         )?;
-        Ok(Some(Offline { conn, found, with_log, _lock: lock }))
+        Ok(Some(Offline { conn, found, dir: dir.to_owned(), with_log, _lock: lock }))
     }
 
     /// The connection.
@@ -42,14 +46,18 @@ impl Offline {
         &mut self.conn
     }
 
-    /// Checks that the files belong together, and that every acknowledged commit is there.
+    /// Checks that the files belong together, that every acknowledged commit is there, and that the log can be read.
     pub fn check_files(&self) -> Result<(), StoreError> {
         if !is_ours(&self.conn)? {
             return Ok(());
         }
         let frames = if self.with_log { checkpoint::frames(&self.conn)? } else { 0 };
-        let (numbers, state) = (read_numbers(&self.conn)?, read_state(&self.conn)?);
-        self.found.check(&self.conn, &numbers, state, frames).map(drop)
+        let state = read_state(&self.conn)?;
+        self.found.check(state, frames)?;
+        let Some(known) = state.and_then(|state| self.found.known(state, false)) else { return Ok(()) };
+        let mut names = Interner::default();
+        let read = |logged: Logged<'_>| Commit::decode(&logged, &mut names).map(drop);
+        log::scan(&self.dir.join(log::DIR), known, &mut { read }).map(drop)
     }
 }
 

@@ -2,23 +2,23 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use laneway_core::Name;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::checkpoint::Checkpoints;
-use super::live::Live;
 use super::lock::{DirLock, check_file_system};
 use super::mark::Marker;
 use super::migrate::{MIGRATIONS, migrate};
 use super::pool::Pool;
-use super::whole::{Found, State, Whole, read_state};
-use super::{Numbers, SqliteStore, check, checkpoint, epoch, files};
-use crate::codec::EventWriter;
+use super::replay::Replay;
+use super::tables::{self, Numbers, Tables};
+use super::whole::{Found, REMEDY, State, read_state};
+use super::{SqliteStore, check, checkpoint, epoch, files};
+use crate::log::{self, CommitLog, LogId, Scan};
 use crate::rows::{stored_digest, stored_name};
 use crate::{Epoch, StoreError};
 
@@ -74,44 +74,72 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     let path = dir.join(files::DB);
     let mut conn = open_writer(&path, cache_kib).map_err(|error| in_dir(dir, error))?;
     let frames = Arc::new(AtomicU64::new(0));
-    let whole = check_whole(&conn, &found, accept_loss).map_err(|error| in_dir(dir, error))?;
-    frames.store(whole.log.frames, Ordering::Relaxed);
+    check_whole(&conn, &found, accept_loss).map_err(|error| in_dir(dir, error))?;
     watch_log(&mut conn, &frames)?;
     migrate(&conn, MIGRATIONS).map_err(|error| in_dir(dir, error))?;
     files::sync_dirs(dir)?;
-    let live = Live::read(&conn)?;
-    let numbers = read_numbers(&conn)?;
-    let lanes = read_lanes(&conn)?;
+    let state = read_state(&conn)?.unwrap_or_default();
     let mark = dir.join(files::MARK);
     let cannot = |error| files::not_written(&mark, &error);
-    let mut marker = Marker::begin(dir, found.mark()).map_err(cannot)?;
-    marker.settle(&numbers, whole.log, whole.moved).map_err(cannot)?;
+    let marker = Marker::begin(dir, found.mark()).map_err(cannot)?;
+    let marker = Arc::new(Mutex::new(marker));
+    let numbers = (state.checkpoints, state.stored);
+    let tables = Tables::read(conn, dir, Some(Arc::clone(&marker)), frames, numbers)?;
+    let replayed = replay(dir, tables, &found, state, accept_loss);
+    let (mut tables, scan) = replayed.map_err(|error| in_dir(dir, error))?;
+    tables::lock(&marker).settle(scan.last, state.closed).map_err(cannot)?;
+    let log_dir = dir.join(log::DIR);
+    files::make_private_dir(&log_dir).map_err(|error| files::not_written(&log_dir, &error))?;
     files::sync_dirs(dir)?;
-    let (epoch, begun) = begin(&conn)?;
-    // A commit that changes no page writes no frame, so SQLite does not say where the log stands now.
-    let log_frames = checkpoint::frames(&conn)?;
-    frames.store(log_frames, Ordering::Relaxed);
-    if log_frames > 0 {
-        marker.committed(&numbers, log_frames, begun);
-    }
+    let (epoch, id) = begin(&mut tables, state, &scan)?;
+    let log = CommitLog::continue_after(&log_dir, id, scan);
     let pool = Arc::new(Pool::new(readers_max, move || open_reader(&path, reader_cache_kib)));
-    Ok(SqliteStore {
-        conn,
-        pool,
-        live,
-        numbers,
-        epoch,
-        lanes,
-        events: EventWriter::default(),
-        blob: Vec::new(),
-        checkpoints: Checkpoints::default(),
-        marker,
-        frames,
-        begun,
-        failed: None,
-        dir: dir.to_owned(),
-        _lock: lock,
-    })
+    SqliteStore::start(tables, log, marker, pool, epoch, lock)
+}
+
+/// Writes the commits to the tables that only the log has. Returns the end of the log.
+fn replay(
+    dir: &Path,
+    tables: Tables,
+    found: &Found,
+    state: State,
+    accept_loss: bool,
+) -> Result<(Tables, Scan), StoreError> {
+    let log_dir = dir.join(log::DIR);
+    let Some(known) = found.known(state, accept_loss) else {
+        return Ok((tables, no_log(&log_dir, state, accept_loss)?));
+    };
+    let mut replay = Replay::new(tables);
+    let scan = log::scan(&log_dir, known, &mut |logged| replay.take(&logged));
+    let scan = scan.map_err(|error| match error {
+        StoreError::Damaged(why) => StoreError::Damaged(format!("{why}; {REMEDY}")),
+        other => other,
+    })?;
+    if state.closed && scan.last > state.stored && !accept_loss {
+        return Err(StoreError::Damaged(format!(
+            "{} was closed in order after commit {}, and the commit log has commit {}: they are of different times; {REMEDY}",
+            files::DB,
+            state.stored,
+            scan.last
+        )));
+    }
+    let tables = replay.finish_tables()?;
+    let replayed = scan.last.saturating_sub(state.stored);
+    if replayed > 0 {
+        tracing::info!(commits = replayed, "commits of the log were written to the tables");
+    }
+    Ok((tables, scan))
+}
+
+/// A store of a version without a log: there must be none.
+fn no_log(dir: &Path, state: State, accept_loss: bool) -> Result<Scan, StoreError> {
+    if !accept_loss && !log::segments_of(dir)?.is_empty() {
+        return Err(StoreError::Damaged(format!(
+            "the commit log {} is of another store; {REMEDY}",
+            dir.display()
+        )));
+    }
+    Ok(Scan { last: state.stored, ..Scan::default() })
 }
 
 pub(super) fn check_version() -> Result<(), StoreError> {
@@ -123,24 +151,23 @@ pub(super) fn check_version() -> Result<(), StoreError> {
 }
 
 /// Checks that the files are as a stop or a crash leaves them. Nothing is written before that is known.
-fn check_whole(conn: &Connection, found: &Found, accept_loss: bool) -> Result<Whole, StoreError> {
+fn check_whole(conn: &Connection, found: &Found, accept_loss: bool) -> Result<(), StoreError> {
     if !is_ours(conn)? {
         // Of another program, or of a first start that died: the migrations find out which.
-        return Ok(Whole::default());
+        return Ok(());
     }
     let checked = (|| {
-        let (numbers, state, frames) = (read_numbers(conn)?, read_state(conn)?, checkpoint::frames(conn)?);
-        let whole = found.check(conn, &numbers, state, frames)?;
+        let whole = found.check(read_state(conn)?, checkpoint::frames(conn)?)?;
         if whole.doubtful {
             tracing::info!("the data directory is a copy of one that was in use: every row is checked");
             check::every_row(conn)?;
         }
-        Ok(whole)
+        Ok(())
     })();
     match checked {
         Err(StoreError::Damaged(why)) if accept_loss => {
             tracing::warn!(%why, "damage accepted");
-            Ok(found.accepted(checkpoint::frames(conn)?))
+            Ok(())
         }
         other => other,
     }
@@ -162,21 +189,27 @@ fn watch_log(conn: &mut Connection, frames: &Arc<AtomicU64>) -> Result<(), Store
     Ok(())
 }
 
-/// Takes the next epoch. From here on the database needs its log, and records that before anything is
-/// acknowledged. Returns the epoch and the number of the latest checkpoint.
-fn begin(conn: &Connection) -> Result<(Epoch, u64), StoreError> {
-    let missing = || StoreError::Damaged("the row of table store_state is missing".into());
-    let State { closed, checkpoints } = read_state(conn)?.ok_or_else(missing)?;
+/// Takes the next epoch, and gives the store a log if it has none. From here on the database needs its logs, and records that
+/// before anything is acknowledged.
+fn begin(tables: &mut Tables, state: State, scan: &Scan) -> Result<(Epoch, LogId), StoreError> {
+    let conn = &tables.conn;
+    conn.execute_batch("PRAGMA synchronous = FULL")?;
     let transaction = conn.unchecked_transaction()?;
     let epoch = epoch::take_next(&transaction)?;
-    if closed {
+    if state.closed {
         transaction.execute("UPDATE store_state SET closed = 0", [])?;
     }
+    // Where damage was accepted, numbers of lost commits are not given out again.
+    transaction.execute("UPDATE store_state SET stored = ?1", [scan.last.cast_signed()])?;
+    transaction.execute("UPDATE store_state SET log_id = randomblob(16) WHERE log_id IS NULL", [])?;
+    let id = transaction.query_row("SELECT log_id FROM store_state", [], |row| row.get::<_, [u8; 16]>(0))?;
     transaction.commit()?;
-    if closed {
-        checkpoint::truncate(conn)?;
+    conn.execute_batch("PRAGMA synchronous = NORMAL")?;
+    tables.stored = scan.last;
+    if state.closed {
+        tables.move_all()?;
     }
-    Ok((epoch, checkpoints))
+    Ok((epoch, LogId(id)))
 }
 
 fn open_writer(path: &Path, cache_kib: u32) -> Result<Connection, StoreError> {
@@ -189,7 +222,7 @@ fn open_writer(path: &Path, cache_kib: u32) -> Result<Connection, StoreError> {
         return Err(StoreError::Unusable(format!("its file system cannot do write-ahead logging ({mode})")));
     }
     conn.execute_batch(
-        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; PRAGMA foreign_keys = ON;",
+        "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA foreign_keys = ON;",
     )?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     // A log that is found damaged must stay as it is when the start is given up.

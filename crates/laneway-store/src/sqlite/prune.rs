@@ -3,9 +3,9 @@
 use laneway_core::{Reason, Seq, Wall};
 use rusqlite::{Connection, params};
 
-use super::SqliteStore;
 use super::columns::number;
 use super::commit::retention_bucket;
+use super::tables::Tables;
 use crate::StoreError;
 use crate::batch::JobPrune;
 use crate::codec::read_spec;
@@ -27,7 +27,7 @@ struct Due {
 
 /// Deletes ended jobs of a lane, those that ended first first. An open attempt keeps its job, and so do a live job that
 /// runs for it and a delivery that waits.
-pub(super) fn prune_jobs(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(), StoreError> {
+pub(super) fn prune_jobs(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(), StoreError> {
     let Some(lane) = store.lanes.get(prune.lane).copied() else { return Ok(()) };
     let keyed_before = prune.finished_before.min(prune.keyed_finished_before);
     let mut due = Vec::new();

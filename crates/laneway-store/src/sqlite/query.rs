@@ -2,31 +2,95 @@
 
 use std::sync::Arc;
 
-use laneway_core::{Bytes, DeliveryRow, DeliveryTry, Event, JobId, Reason, RunId, RunRow, Seq, Wall};
+use laneway_core::{
+    Bytes, Change, DeliveryRow, DeliveryTry, Event, JobId, Name, Prior, Reason, RunId, RunRow, Seq, Wall,
+};
 use rusqlite::{Connection, Row};
 
 use super::columns::{
     CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
 };
 use super::pages::newest_first;
-use super::pool::Pool;
-use super::{deliveries, events, firing_log, runs, sessions};
+use super::pending::Commit;
+use super::shared::Shared;
+use super::{deliveries, events, firing_log, load, overlay, runs, sessions};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::{
     AttemptView, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView, LogView,
     Page, Reader, RunFilter, Runnable, StoreError,
 };
 
-/// Reads what the writer has committed.
-pub(super) struct SqliteReader(pub Arc<Pool>);
+/// Reads what is durable. What is about one job is read from the tables and from the commits that wait; everything else is
+/// read when the tables have caught up.
+pub(super) struct SqliteReader(pub Arc<Shared>);
+
+impl SqliteReader {
+    /// Reads the tables when they have everything that is durable now.
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.0.catch_up()?;
+        self.0.pool.read(read)
+    }
+
+    /// The commits that wait. Where one of them deletes jobs, the tables catch up first.
+    fn waiting(&self) -> Result<Vec<Arc<Commit>>, StoreError> {
+        let waiting = self.0.pending.snapshot();
+        if waiting.iter().any(|commit| commit.prunes()) {
+            self.0.catch_up()?;
+            return Ok(Vec::new());
+        }
+        Ok(waiting)
+    }
+
+    /// Reads the tables for one job. They must catch up only if a commit that waits changes the job.
+    fn read_of<T>(
+        &self,
+        job: Seq,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let waiting = self.waiting()?;
+        if waiting.iter().any(|commit| commit.changes_of(job).next().is_some()) {
+            self.0.catch_up()?;
+        }
+        self.0.pool.read(read)
+    }
+
+    /// Jobs, from the tables and the commits that wait. `find` gives those of the tables.
+    fn views(
+        &self,
+        waiting: &[Arc<Commit>],
+        jobs: &[Seq],
+        find: impl FnOnce(&Connection, &mut Interner) -> Result<Vec<JobView>, StoreError>,
+    ) -> Result<Vec<JobView>, StoreError> {
+        // The commits that wait were looked at before: none can be missing in both.
+        let (stored, found) = self.0.pool.read(|conn| {
+            let mut stored = conn.prepare_cached("SELECT stored FROM store_state")?;
+            let stored = stored.query_row([], |row| row.get::<_, i64>(0))?.cast_unsigned();
+            Ok((stored, find(conn, &mut Interner::default())?))
+        })?;
+        let missing: Vec<&Arc<Commit>> = waiting.iter().filter(|commit| commit.number > stored).collect();
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let mut found = found.into_iter().peekable();
+        let view = |seq: &Seq| {
+            let base = found.next_if(|view| view.row.seq == *seq);
+            overlay::changed(base, missing.iter().flat_map(|commit| commit.changes_of(*seq)))
+        };
+        Ok(jobs.iter().filter_map(view).collect())
+    }
+}
 
 impl Reader for SqliteReader {
     fn job(&self, id: JobId) -> Result<Option<JobView>, StoreError> {
-        self.0.read(|conn| {
-            let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE id = ?1"))?;
-            let mut rows = select.query([&id.0.to_be_bytes()[..]])?;
-            rows.next()?.map(|row| view(conn, row, &mut Interner::default())).transpose()
-        })
+        let waiting = self.waiting()?;
+        let created = waiting.iter().find_map(|commit| commit.created(id));
+        let seq = match created {
+            Some(seq) => Some(seq),
+            None => self.0.pool.read(|conn| seq_of(conn, id))?,
+        };
+        let Some(seq) = seq else { return Ok(None) };
+        let mut views = self.views(&waiting, &[seq], |conn, names| views_at(conn, &[seq], names))?;
+        Ok(views.pop())
     }
 
     fn jobs(
@@ -35,24 +99,25 @@ impl Reader for SqliteReader {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError> {
-        self.0.read(|conn| jobs(conn, filter, before, limit))
+        self.read(|conn| jobs(conn, filter, before, limit))
+    }
+
+    fn prior(&self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
+        let waiting = self.waiting()?;
+        let found = waiting.iter().rev().find_map(|commit| overlay::prior(commit.keyed(tenant, key)?));
+        match found {
+            Some(prior) => Ok(Some(prior)),
+            None => self.0.pool.read(|conn| Ok(load::priors(conn, &[(tenant, key)])?.pop().flatten())),
+        }
     }
 
     fn jobs_at(&self, jobs: &[Seq]) -> Result<Vec<JobView>, StoreError> {
-        self.0.read(|conn| {
-            let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
-            let mut names = Interner::default();
-            let mut found = Vec::with_capacity(jobs.len());
-            for seq in jobs {
-                let mut rows = select.query([seq.0.cast_signed()])?;
-                found.extend(rows.next()?.map(|row| view(conn, row, &mut names)).transpose()?);
-            }
-            Ok(found)
-        })
+        let waiting = self.waiting()?;
+        self.views(&waiting, jobs, |conn, names| views_at(conn, jobs, names))
     }
 
     fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
-        self.0.read(|conn| runs::find(conn, id))
+        self.read(|conn| runs::find(conn, id))
     }
 
     fn runs(
@@ -61,15 +126,26 @@ impl Reader for SqliteReader {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<RunRow>, StoreError> {
-        self.0.read(|conn| runs::list(conn, filter, before, limit))
+        self.read(|conn| runs::list(conn, filter, before, limit))
     }
 
     fn run_definition(&self, first: Seq) -> Result<Option<Bytes>, StoreError> {
-        self.0.read(|conn| runs::definition(conn, first))
+        self.read(|conn| runs::definition(conn, first))
     }
 
     fn payloads(&self, jobs: &[Seq]) -> Result<Vec<Runnable>, StoreError> {
-        self.0.read(|conn| super::load::payloads(conn, &mut Interner::default(), jobs))
+        let waiting = self.waiting()?;
+        // An attempt that was opened just now changes nothing here. New jobs, and those merged into others, do.
+        let is_new = |seq: &Seq| {
+            waiting.iter().flat_map(|commit| commit.changes_of(*seq)).any(|change| {
+                matches!(change, Change::JobCreated { .. })
+                    || matches!(change, Change::JobEnded(end) if end.merged_into.is_some())
+            })
+        };
+        if jobs.iter().any(is_new) {
+            self.0.catch_up()?;
+        }
+        self.0.pool.read(|conn| load::payloads(conn, &mut Interner::default(), jobs))
     }
 
     fn deliveries(
@@ -78,19 +154,19 @@ impl Reader for SqliteReader {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<DeliveryRow>, StoreError> {
-        self.0.read(|conn| deliveries::list(conn, filter, before, limit))
+        self.read(|conn| deliveries::list(conn, filter, before, limit))
     }
 
     fn delivery(&self, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
-        self.0.read(|conn| deliveries::find(conn, job))
+        self.read(|conn| deliveries::find(conn, job))
     }
 
     fn delivery_tries(&self, job: Seq) -> Result<Vec<DeliveryTry>, StoreError> {
-        self.0.read(|conn| deliveries::tries(conn, job))
+        self.read_of(job, |conn| deliveries::tries(conn, job))
     }
 
     fn reusable_bytes(&self) -> Result<u64, StoreError> {
-        self.0.read(|conn| {
+        self.0.pool.read(|conn| {
             let pages: i64 = conn.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
             let page_size: i64 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
             Ok(u64::try_from(pages.saturating_mul(page_size)).unwrap_or(0))
@@ -98,7 +174,7 @@ impl Reader for SqliteReader {
     }
 
     fn payload(&self, job: Seq) -> Result<Option<Bytes>, StoreError> {
-        self.0.read(|conn| {
+        self.read_of(job, |conn| {
             let mut select = conn.prepare_cached(&format!("SELECT {PAYLOAD} FROM payload WHERE seq = ?1"))?;
             let mut rows = select.query([job.0.cast_signed()])?;
             match rows.next()? {
@@ -109,15 +185,15 @@ impl Reader for SqliteReader {
     }
 
     fn call_payload(&self, node: Seq) -> Result<Option<Bytes>, StoreError> {
-        self.0.read(|conn| runs::call_payload(conn, node))
+        self.read_of(node, |conn| runs::call_payload(conn, node))
     }
 
     fn attempts(&self, job: Seq) -> Result<Vec<AttemptView>, StoreError> {
-        self.0.read(|conn| attempts(conn, job))
+        self.read_of(job, |conn| attempts(conn, job))
     }
 
     fn logs(&self, job: Seq, after: u64, limit: usize) -> Result<Vec<LogView>, StoreError> {
-        self.0.read(|conn| logs(conn, job, after, limit))
+        self.read_of(job, |conn| logs(conn, job, after, limit))
     }
 
     fn events_after(
@@ -126,7 +202,7 @@ impl Reader for SqliteReader {
         after: u64,
         limit: usize,
     ) -> Result<Page<Event>, StoreError> {
-        self.0.read(|conn| events::after(conn, filter, after, limit))
+        self.read(|conn| events::after(conn, filter, after, limit))
     }
 
     fn events_before(
@@ -135,11 +211,11 @@ impl Reader for SqliteReader {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Page<Event>, StoreError> {
-        self.0.read(|conn| events::before(conn, filter, before.unwrap_or(u64::MAX), limit))
+        self.read(|conn| events::before(conn, filter, before.unwrap_or(u64::MAX), limit))
     }
 
     fn events_of(&self, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError> {
-        self.0.read(|conn| events::of_job(conn, job, limit))
+        self.read(|conn| events::of_job(conn, job, limit))
     }
 
     fn firing_log(
@@ -148,17 +224,17 @@ impl Reader for SqliteReader {
         before: Option<u64>,
         limit: usize,
     ) -> Result<FiringLogPage, StoreError> {
-        self.0.read(|conn| firing_log::list(conn, filter, before, limit))
+        self.read(|conn| firing_log::list(conn, filter, before, limit))
     }
 
     fn first_event(&self) -> Result<u64, StoreError> {
-        self.0.read(events::first)
+        self.read(events::first)
     }
 
     fn verify_events(&self) -> Result<u64, StoreError> {
         let (mut checked, mut from) = (0, None);
         loop {
-            let (more, next) = self.0.read(|conn| events::verify_part(conn, from))?;
+            let (more, next) = self.read(|conn| events::verify_part(conn, from))?;
             checked += more;
             if next.is_none() {
                 return Ok(checked);
@@ -166,6 +242,24 @@ impl Reader for SqliteReader {
             from = next;
         }
     }
+}
+
+/// The number of the job with this id.
+fn seq_of(conn: &Connection, id: JobId) -> Result<Option<Seq>, StoreError> {
+    let mut select = conn.prepare_cached("SELECT seq FROM job WHERE id = ?1")?;
+    let mut rows = select.query([&id.0.to_be_bytes()[..]])?;
+    rows.next()?.map(|row| number(row, 0).map(Seq)).transpose()
+}
+
+/// The jobs of these numbers, in the given order.
+fn views_at(conn: &Connection, jobs: &[Seq], names: &mut Interner) -> Result<Vec<JobView>, StoreError> {
+    let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
+    let mut found = Vec::with_capacity(jobs.len());
+    for seq in jobs {
+        let mut rows = select.query([seq.0.cast_signed()])?;
+        found.extend(rows.next()?.map(|row| view(conn, row, names)).transpose()?);
+    }
+    Ok(found)
 }
 
 /// The job in `row`, with its open attempt and its end.

@@ -7,10 +7,10 @@ use laneway_core::{
 };
 use rusqlite::{Connection, Row, params};
 
-use super::SqliteStore;
 use super::columns::{number, small};
 use super::commit::rejected;
 use super::pages::newest_first;
+use super::tables::Tables;
 use crate::batch::JobPrune;
 use crate::codec::{RunRest, read_run, write_run};
 use crate::rows::{
@@ -227,7 +227,7 @@ pub(super) fn list(
 }
 
 /// Deletes ended runs of a lane with all their jobs, those that ended first first.
-pub(super) fn prune(store: &mut SqliteStore, prune: &JobPrune<'_>) -> Result<(), StoreError> {
+pub(super) fn prune(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(), StoreError> {
     let keyed_before = prune.finished_before.min(prune.keyed_finished_before);
     let mut left = i64::from(prune.max);
     let mut due: Vec<(i64, i64)> = Vec::new();

@@ -3,9 +3,9 @@
 use laneway_core::{Bytes, JobEnd, JobRow, MergedInto, Name, Seq, SessionRow, Wall};
 use rusqlite::{Connection, params};
 
-use super::SqliteStore;
 use super::columns::{PAYLOAD, number, read_merged_into, read_payload};
 use super::commit::rejected;
+use super::tables::Tables;
 use crate::rows::stored_name;
 use crate::{Loaded, StoreError};
 
@@ -57,7 +57,7 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
 }
 
 /// Stores which jobs run for those among `ends` that were merged.
-pub(super) fn merge(store: &SqliteStore, ends: &[&JobEnd]) -> Result<(), StoreError> {
+pub(super) fn merge(store: &Tables, ends: &[&JobEnd]) -> Result<(), StoreError> {
     for end in ends {
         let Some(MergedInto { seq, job }) = end.merged_into else { continue };
         if store.live.get(seq).is_none() {

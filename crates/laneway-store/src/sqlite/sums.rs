@@ -8,25 +8,56 @@ use rusqlite::types::ValueRef;
 
 use crate::StoreError;
 
+/// The bytes of small values that are summed at once.
+const SMALL_LEN: usize = 256;
+
 /// The checksum of these values, in their order. Types and lengths count, so that nothing moves from one to the next.
 pub(super) fn sum_of<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> i64 {
-    let mut hasher = crc32fast::Hasher::new();
-    let mut put = |kind: u8, bytes: &[u8]| {
-        let mut prefix = [kind; 5];
-        prefix[1..].copy_from_slice(&(bytes.len() as u32).to_be_bytes());
-        hasher.update(&prefix);
-        hasher.update(bytes);
-    };
+    let mut sum = Sum { hasher: crc32fast::Hasher::new(), small: [0; SMALL_LEN], len: 0 };
     for value in values {
         match value {
-            ValueRef::Null => put(0, &[]),
-            ValueRef::Integer(number) => put(1, &number.to_be_bytes()),
-            ValueRef::Real(number) => put(2, &number.to_be_bytes()),
-            ValueRef::Text(text) => put(3, text),
-            ValueRef::Blob(bytes) => put(4, bytes),
+            ValueRef::Null => sum.put(0, &[]),
+            ValueRef::Integer(number) => sum.put(1, &number.to_be_bytes()),
+            ValueRef::Real(number) => sum.put(2, &number.to_be_bytes()),
+            ValueRef::Text(text) => sum.put(3, text),
+            ValueRef::Blob(bytes) => sum.put(4, bytes),
         }
     }
-    i64::from(hasher.finalize())
+    sum.flush();
+    i64::from(sum.hasher.finalize())
+}
+
+/// Small values are collected in a buffer: the checksum of a few bytes costs as much as that of a hundred.
+struct Sum {
+    hasher: crc32fast::Hasher,
+    small: [u8; SMALL_LEN],
+    len: usize,
+}
+
+impl Sum {
+    fn put(&mut self, kind: u8, bytes: &[u8]) {
+        let mut prefix = [kind; 5];
+        prefix[1..].copy_from_slice(&(bytes.len() as u32).to_be_bytes());
+        self.add(&prefix);
+        self.add(bytes);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        if bytes.len() > SMALL_LEN - self.len {
+            self.flush();
+        }
+        if bytes.len() > SMALL_LEN {
+            self.hasher.update(bytes);
+            return;
+        }
+        self.small[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn flush(&mut self) {
+        self.hasher.update(&self.small[..self.len]);
+        self.len = 0;
+    }
 }
 
 /// Checks that these columns are as they were written. `at` is the column of the checksum.
@@ -49,5 +80,26 @@ pub(super) fn in_row(table: &str, row: &Row<'_>, error: StoreError) -> StoreErro
     match row.get_ref(0) {
         Ok(ValueRef::Integer(key)) => StoreError::Damaged(format!("table {table}, row {key}: {why}")),
         _ => StoreError::Damaged(format!("table {table}: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The checksum is that of all bytes one after the other, however they are collected.
+    #[test]
+    fn the_sum_is_that_of_the_bytes_in_their_order() {
+        for lens in [vec![0], vec![3, 250, 1], vec![256], vec![257, 2], vec![100, 251, 600, 4, 256, 255]] {
+            let texts: Vec<Vec<u8>> = lens.iter().map(|len| (0..*len).map(|at| at as u8).collect()).collect();
+            let mut expected = crc32fast::Hasher::new();
+            for text in &texts {
+                expected.update(&[4]);
+                expected.update(&(text.len() as u32).to_be_bytes());
+                expected.update(text);
+            }
+            let sum = sum_of(texts.iter().map(|text| ValueRef::Blob(text)));
+            assert_eq!(sum, i64::from(expected.finalize()), "{lens:?}");
+        }
     }
 }

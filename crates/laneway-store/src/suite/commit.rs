@@ -1,5 +1,7 @@
 //! Commits: every field comes back, folding changes nothing, a failed commit leaves nothing.
 
+use std::sync::Arc;
+
 use laneway_core::{
     AttemptEnd, Bytes, Change, EventKind, JobState, Name, Role, Seq, Span, TokenRecord, Wall,
 };
@@ -271,7 +273,7 @@ fn taken_is_rejected(fixture: &dyn Fixture) {
         driver
             .effects
             .changes
-            .push(Change::JobCreated { row: Box::new(row), payload: Bytes::from(&b"{}"[..]) });
+            .push(Change::JobCreated { row: Arc::new(row), payload: Bytes::from(&b"{}"[..]) });
         let error = driver.try_commit().expect_err("the row is taken");
         assert!(matches!(error, StoreError::Rejected(_)), "{error:?}");
         driver.jobs = known;
@@ -286,7 +288,7 @@ fn taken_is_rejected(fixture: &dyn Fixture) {
             driver
                 .effects
                 .changes
-                .push(Change::JobCreated { row: Box::new(row), payload: Bytes::from(&b"{}"[..]) });
+                .push(Change::JobCreated { row: Arc::new(row), payload: Bytes::from(&b"{}"[..]) });
         }
         let error = driver.try_commit().expect_err("the row is taken");
         assert!(matches!(error, StoreError::Rejected(_)), "{error:?}");

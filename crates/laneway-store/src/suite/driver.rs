@@ -14,9 +14,9 @@ use laneway_core::worker::{Affinity, AffinityMode, Package, ResourceRef};
 use laneway_core::{
     AttemptEnd, AttemptId, Backoff, Bytes, CallRow, Callback, CapacityRequest, Change, ClosedAttempt,
     DeliveryRow, DropPolicy, Effects, EndedMember, Event, EventKind, ExecutorMode, Failure, Fence,
-    FiringLogEntry, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto,
-    Name, OpenAttempt, Placement, QuietRule, Reason, RetryPolicy, RunRow, Schedule, ScheduleId, ScheduleRef,
-    Seq, Session, SessionMode, SessionRow, Span, Wall,
+    FiringLogEntry, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, KeptKeys, Key,
+    MergedInto, Name, OpenAttempt, Placement, QuietRule, Reason, Record, RetryPolicy, RunRow, Schedule,
+    ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow, Span, Wall,
 };
 
 use super::Fixture;
@@ -97,7 +97,7 @@ impl Driver {
         let seq = self.last_seq;
         JobRow {
             seq: Seq(seq),
-            id: JobId(0x0190_0000_0000_7000_8000_0000_0000_0000 + (u128::from(seq) << 72)),
+            id: JobId(0x0190_0000_0000_7000_8000_0000_0000_0000 + (u128::from(seq) << 80)),
             spec: plain_spec(),
             payload_len: 0,
             created_at: self.now,
@@ -131,7 +131,7 @@ impl Driver {
         );
         row.status.last_event = self.event(seq, EventKind::JobSubmitted, None);
         self.known(seq).view.row = row.clone();
-        self.effects.changes.push(Change::JobCreated { row: Box::new(row), payload });
+        self.effects.changes.push(Change::JobCreated { row: Arc::new(row), payload });
         seq
     }
 
@@ -438,6 +438,10 @@ pub struct Load {
     pub calls: Vec<CallRow>,
     /// The state of sessions, in the order they came.
     pub sessions: Vec<SessionRow>,
+    /// The keys that ended jobs keep, in the order they came.
+    pub kept_keys: Vec<KeptKeys>,
+    /// Records, in the order they came.
+    pub records: Vec<Record>,
     /// Deliveries that wait, in the order they came.
     pub deliveries: Vec<DeliveryRow>,
     /// Last job and event number.
@@ -467,6 +471,8 @@ pub fn load(store: &mut dyn Store) -> Load {
         Loaded::StillRunning(row, open) => load.open.push((Some(row), open)),
         Loaded::Call(row) => load.calls.push(*row),
         Loaded::Session(row) => load.sessions.push(row),
+        Loaded::KeptKeys(row) => load.kept_keys.push(row),
+        Loaded::Record(record) => load.records.push(record),
         Loaded::Delivery(row) => load.deliveries.push(row),
     });
     let counters = counters.expect("loads");

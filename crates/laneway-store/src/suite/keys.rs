@@ -10,7 +10,10 @@ impl Driver {
     pub fn prior(&mut self, tenant: &str, key: &str) -> Option<Prior> {
         let (tenant, key) = names(tenant, key);
         let keys = Keys { jobs: vec![(&tenant, &key)], runs: Vec::new() };
-        self.store.priors(&keys).expect("reads").jobs.pop().expect("one answer for one key")
+        let found = self.store.priors(&keys).expect("reads").jobs.pop().expect("one answer for one key");
+        let read = self.store.reader().prior(&tenant, &key).expect("reads");
+        assert_eq!(read, found, "the reader finds what the writer finds");
+        found
     }
 
     /// What the idempotency key of a run stands for.

@@ -114,6 +114,8 @@ fn recover(store: &mut dyn Store) -> Effects {
         Loaded::Open(open) => recovery.open(open),
         Loaded::StillRunning(row, open) => recovery.still_running(row, open),
         Loaded::Session(row) => recovery.session(row),
+        Loaded::KeptKeys(row) => recovery.kept_keys(row),
+        Loaded::Record(record) => recovery.record(record),
         Loaded::Delivery(row) => recovery.delivery(row, false),
         Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
         Loaded::Call(row) => recovery.call(*row),

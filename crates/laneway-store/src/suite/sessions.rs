@@ -1,5 +1,7 @@
 //! Sessions: their state comes back, and the jobs of a debounce batch are returned as one.
 
+use std::sync::Arc;
+
 use laneway_core::{Change, JobState, Name, Reason, Seq, Session, SessionRow, Span, Wall};
 
 use super::driver::{Driver, START, key, load};
@@ -72,7 +74,7 @@ fn rejected_changes_nothing(fixture: &dyn Fixture) {
     put(&mut driver, &row("chat", None, 2));
     put(&mut driver, &row("new", None, 1));
     let payload = b"{}".as_slice().into();
-    driver.effects.changes.push(Change::JobCreated { row: Box::new(taken), payload });
+    driver.effects.changes.push(Change::JobCreated { row: Arc::new(taken), payload });
     driver.store.commit(driver.store.epoch(), &driver.effects).expect_err("the number is taken");
     driver.effects.clear();
     assert_eq!(load(&mut *driver.store).sessions, [before]);

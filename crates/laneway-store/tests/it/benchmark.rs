@@ -3,6 +3,7 @@
 //! `cargo test --release -p laneway-store -- --ignored --nocapture benchmark`; `LANEWAY_BENCHMARK_JOBS` sets the count. The
 //! benchmarks of the product, through HTTP and the engine, are `laneway bench`; this measures the store alone.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use laneway_core::event::JobLine;
@@ -85,7 +86,7 @@ impl Load {
             self.event(&row, EventKind::JobSubmitted, None, effects);
             effects
                 .changes
-                .push(Change::JobCreated { row: Box::new(row), payload: Bytes::clone(&self.payload) });
+                .push(Change::JobCreated { row: Arc::new(row), payload: Bytes::clone(&self.payload) });
         }
     }
 

@@ -7,16 +7,18 @@ use laneway_store::suite::driver::{Driver, load};
 use laneway_store::{SqliteOptions, SqliteStore, StoreError, copy};
 
 use super::SqliteFixture;
+use super::killed::Killed;
 
 const DB: &str = "laneway.db";
 const WAL: &str = "laneway.db-wal";
 const MARK: &str = "laneway.db-mark";
+const LOG: &str = "log";
 
 fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(dir, SqliteOptions::default())
 }
 
-/// Some jobs in a few commits, left as a kill leaves them.
+/// Some jobs in a few commits, left as a kill leaves them: some are in the tables, and the last ones in the log only.
 fn crashed() -> (SqliteFixture, usize) {
     let fixture = SqliteFixture::new();
     let mut driver = Driver::new(&fixture);
@@ -25,16 +27,19 @@ fn crashed() -> (SqliteFixture, usize) {
         driver.submit_plain();
         driver.commit();
     }
-    (fixture, 10)
+    let mut driver = driver.reopen(&Killed(&fixture));
+    driver.submit_plain();
+    driver.submit_plain();
+    driver.commit();
+    drop(driver);
+    (fixture, 12)
 }
 
 /// Copies files that no store has open. The order of the names is the order of the copies.
 fn copy_files(from: &Path, names: &[&str]) -> SqliteFixture {
     let copy = SqliteFixture::new();
     std::fs::create_dir_all(copy.path()).unwrap();
-    for name in names {
-        std::fs::copy(from.join(name), copy.path().join(name)).unwrap();
-    }
+    copy_live(from, &copy.path(), names);
     copy
 }
 
@@ -42,7 +47,12 @@ fn copy_files(from: &Path, names: &[&str]) -> SqliteFixture {
 fn copy_live(from: &Path, to: &Path, names: &[&str]) {
     std::fs::create_dir_all(to).unwrap();
     for name in names {
-        let done = std::process::Command::new("cp").arg(from.join(name)).arg(to.join(name)).status().unwrap();
+        let done = std::process::Command::new("cp")
+            .arg("-r")
+            .arg(from.join(name))
+            .arg(to.join(name))
+            .status()
+            .unwrap();
         assert!(done.success());
     }
 }
@@ -75,8 +85,13 @@ fn defect_04_a_store_that_was_closed_is_whole_without_its_log() {
 #[test]
 fn defect_04_a_whole_copy_after_a_kill_opens() {
     let (fixture, jobs) = crashed();
-    for names in [&[DB, WAL, MARK][..], &[MARK, WAL, DB][..], &[DB, WAL, "laneway.db-shm", MARK, "lock"][..]]
-    {
+    // The commit log has everything since the last checkpoint, so the write-ahead log may be missing.
+    for names in [
+        &[DB, WAL, MARK, LOG][..],
+        &[LOG, MARK, WAL, DB][..],
+        &[DB, WAL, "laneway.db-shm", MARK, "lock", LOG][..],
+        &[DB, MARK, LOG][..],
+    ] {
         let copy = copy_files(&fixture.path(), names);
         assert_eq!(load(&mut open(&copy.path()).unwrap()).jobs.len(), jobs);
         // And again, after this one was not closed either.
@@ -88,24 +103,23 @@ fn defect_04_a_whole_copy_after_a_kill_opens() {
 #[test]
 fn defect_04_a_torn_copy_is_named() {
     let (fixture, _) = crashed();
-    let whole = || copy_files(&fixture.path(), &[DB, WAL, MARK]);
     let cut = |name: &str, len: u64| {
-        let copy = whole();
+        let copy = copy_files(&fixture.path(), &[DB, WAL, MARK, LOG]);
         let file = std::fs::OpenOptions::new().write(true).open(copy.path().join(name)).unwrap();
         file.set_len(len).unwrap();
         copy
     };
-    let log = std::fs::metadata(fixture.path().join(WAL)).unwrap().len();
     for (copy, named) in [
         (copy_files(&fixture.path(), &[DB]), MARK),
         (copy_files(&fixture.path(), &[DB, WAL]), MARK),
-        (copy_files(&fixture.path(), &[DB, MARK]), "event"),
-        (copy_files(&fixture.path(), &[WAL, MARK]), DB),
-        (cut(WAL, 0), "event"),
-        (cut(WAL, log - 1), WAL),
-        (cut(WAL, log / 2), "event"),
+        (copy_files(&fixture.path(), &[DB, WAL, LOG]), MARK),
+        (copy_files(&fixture.path(), &[DB, MARK]), "commit log"),
+        (copy_files(&fixture.path(), &[DB, WAL, MARK]), "commit log"),
+        (copy_files(&fixture.path(), &[WAL, MARK, LOG]), DB),
+        (cut(&newest_segment(&fixture.path()), 0), "commit log"),
+        (cut(&newest_segment(&fixture.path()), 700), "commit log"),
         (cut(DB, 0), DB),
-        (cut(MARK, 100), MARK),
+        (cut(MARK, 50), MARK),
     ] {
         let why = rejected(&copy.path());
         assert!(why.contains(named), "{named} is not named in {why}");
@@ -115,11 +129,21 @@ fn defect_04_a_torn_copy_is_named() {
     }
 }
 
+/// The newest segment of the commit log, from the data directory on.
+fn newest_segment(dir: &Path) -> String {
+    let names = std::fs::read_dir(dir.join(LOG)).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".log"));
+    format!("{LOG}/{}", names.max().unwrap())
+}
+
 /// Every file of a directory, with its length and a checksum of what is in it.
 fn contents(dir: &Path) -> Vec<(String, usize, u32)> {
+    let log = std::fs::read_dir(dir.join(LOG)).into_iter().flatten();
     let mut files: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
+        .chain(log)
         .map(|entry| entry.unwrap())
+        .filter(|entry| entry.metadata().unwrap().is_file())
         .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
         .map(|(name, bytes)| (name, bytes.len(), crc32fast::hash(&bytes)))
         .collect();
@@ -130,22 +154,19 @@ fn contents(dir: &Path) -> Vec<(String, usize, u32)> {
 #[test]
 fn defect_04_a_check_finds_a_torn_copy_and_changes_nothing() {
     let (fixture, _) = crashed();
-    let log = std::fs::read(fixture.path().join(WAL)).unwrap();
-    let torn = |names: &[&str], wal: Option<&[u8]>| {
-        let copy = copy_files(&fixture.path(), names);
-        if let Some(bytes) = wal {
-            std::fs::write(copy.path().join(WAL), bytes).unwrap();
-        }
-        copy
-    };
+    let torn = |names: &[&str]| copy_files(&fixture.path(), names);
+    let flipped = torn(&[DB, WAL, MARK, LOG]);
+    let segment = flipped.path().join(newest_segment(&fixture.path()));
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[600] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
     for (copy, named) in [
-        (torn(&[DB], None), MARK),
-        (torn(&[DB, WAL], None), MARK),
-        (torn(&[DB, MARK], None), "event"),
-        (torn(&[WAL, MARK], None), DB),
-        (torn(&[DB, WAL, MARK], Some(&[])), "event"),
-        (torn(&[DB, WAL, MARK], Some(&log[..log.len() - 1])), WAL),
-        (torn(&[DB, WAL, MARK], Some(&log[..log.len() / 2])), "event"),
+        (torn(&[DB]), MARK),
+        (torn(&[DB, WAL]), MARK),
+        (torn(&[DB, MARK]), "commit log"),
+        (torn(&[WAL, MARK, LOG]), DB),
+        (torn(&[DB, WAL, MARK]), "commit log"),
+        (flipped, "offset"),
     ] {
         let before = contents(&copy.path());
         let report = check_dir(&copy.path(), CheckBounds::default(), &mut |_| ()).unwrap();
@@ -153,7 +174,7 @@ fn defect_04_a_check_finds_a_torn_copy_and_changes_nothing() {
         assert!(first.table == "files" && first.what.contains(named), "{named}: {first:?}");
         assert_eq!(contents(&copy.path()), before, "{named}");
     }
-    for names in [&[DB, WAL, MARK][..], &[DB, WAL, "laneway.db-shm", MARK, "lock"][..]] {
+    for names in [&[DB, WAL, MARK, LOG][..], &[DB, WAL, "laneway.db-shm", MARK, "lock", LOG][..]] {
         let copy = copy_files(&fixture.path(), names);
         let before = contents(&copy.path());
         let report = check_dir(&copy.path(), CheckBounds::default(), &mut |_| ()).unwrap();
@@ -199,16 +220,26 @@ fn defect_03_a_bounded_check_reads_the_newest_rows_before_the_events() {
     assert!(!report.complete, "{report:?}");
 }
 
+/// SQLite drops what follows a flipped bit of its write-ahead log. The commit log has it.
 #[test]
-fn defect_03_a_flip_in_the_log_does_not_lose_commits_in_silence() {
-    let (fixture, _) = crashed();
+fn defect_03_a_flip_in_a_log_does_not_lose_commits_in_silence() {
+    let (fixture, jobs) = crashed();
+    let flipped = |name: &str, at: u64| {
+        let copy = copy_files(&fixture.path(), &[DB, WAL, MARK, LOG]);
+        let mut bytes = std::fs::read(copy.path().join(name)).unwrap();
+        bytes[usize::try_from(at).unwrap()] ^= 0x10;
+        std::fs::write(copy.path().join(name), bytes).unwrap();
+        copy
+    };
     let len = std::fs::metadata(fixture.path().join(WAL)).unwrap().len();
     for at in [0, 17, 40, len / 3, len / 2, len - 4000] {
-        let copy = copy_files(&fixture.path(), &[DB, WAL, MARK]);
-        let mut log = std::fs::read(copy.path().join(WAL)).unwrap();
-        log[usize::try_from(at).unwrap()] ^= 0x10;
-        std::fs::write(copy.path().join(WAL), log).unwrap();
-        rejected(&copy.path());
+        match open(&flipped(WAL, at).path()) {
+            Ok(mut store) => assert_eq!(load(&mut store).jobs.len(), jobs, "byte {at}"),
+            Err(error) => assert!(matches!(error, StoreError::Damaged(_)), "byte {at}: {error:?}"),
+        }
+    }
+    for at in [0, 30, 512, 520, 530, 600] {
+        rejected(&flipped(&newest_segment(&fixture.path()), at).path());
     }
 }
 
@@ -221,6 +252,8 @@ fn fill(driver: &mut Driver) {
         }
         driver.commit();
     }
+    // The tables have everything once something of them is read.
+    driver.reader.first_event().unwrap();
 }
 
 #[test]
@@ -232,26 +265,25 @@ fn defect_04_files_of_different_times_do_not_open() {
     let dir = fixture.path();
     let (old_db, old_log, old_mark) = (SqliteFixture::new(), SqliteFixture::new(), SqliteFixture::new());
     copy_live(&dir, &old_db.path(), &[DB]);
-    copy_live(&dir, &old_log.path(), &[WAL, MARK]);
+    copy_live(&dir, &old_log.path(), &[WAL, MARK, LOG]);
     copy_live(&dir, &old_mark.path(), &[MARK]);
     fill(&mut driver);
-    copy_live(&dir, &old_db.path(), &[WAL, MARK]);
+    copy_live(&dir, &old_db.path(), &[WAL, MARK, LOG]);
     copy_live(&dir, &old_log.path(), &[DB]);
-    copy_live(&dir, &old_mark.path(), &[DB, WAL]);
+    copy_live(&dir, &old_mark.path(), &[DB, WAL, LOG]);
     drop(driver);
-    rejected(&old_db.path());
-    rejected(&old_log.path());
-    rejected(&old_mark.path());
+    for (copy, what) in [(old_db, "database"), (old_log, "logs"), (old_mark, "mark")] {
+        let opened = open(&copy.path());
+        assert!(matches!(opened, Err(StoreError::Damaged(_))), "an old {what} was opened");
+    }
 }
 
 #[test]
 fn defect_04_what_is_missing_can_be_accepted_by_hand() {
     let (fixture, jobs) = crashed();
     let copy = copy_files(&fixture.path(), &[DB, WAL, MARK]);
-    let log = std::fs::read(copy.path().join(WAL)).unwrap();
-    std::fs::write(copy.path().join(WAL), &log[..log.len() / 2]).unwrap();
     let why = copy::accept(&copy.path()).unwrap().unwrap();
-    assert!(why.contains("event"), "{why}");
+    assert!(why.contains("commit log"), "{why}");
     let left = load(&mut open(&copy.path()).unwrap()).jobs.len();
     assert!(left < jobs, "{left} jobs are left");
     assert_eq!(copy::accept(&copy.path()).unwrap(), None);

@@ -5,7 +5,9 @@
 mod agree;
 mod benchmark;
 mod copies;
+mod killed;
 mod memory;
+mod power_cuts;
 mod sqlite;
 
 use std::path::PathBuf;
@@ -51,4 +53,10 @@ fn memory_passes_the_suite() {
 #[test]
 fn sqlite_passes_the_suite() {
     exercise(&|| Box::new(SqliteFixture::new()));
+}
+
+/// Every store that is opened anew finds commits in the log that the tables lack.
+#[test]
+fn sqlite_passes_the_suite_when_it_is_killed() {
+    exercise(&|| Box::new(killed::KilledFixture(SqliteFixture::new())));
 }

@@ -4,12 +4,17 @@
 //! directory. Another server gets sample jobs only if `--url` names it.
 
 mod feed;
+mod fleet;
+mod shop;
 mod tally;
 mod view;
 
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use laneway_browser::Chromium;
 use laneway_runtime::config::{Layers, parse_span};
 use laneway_wire::{Event, Stats};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,11 +22,13 @@ use tokio::time::Instant;
 use toml::Value;
 
 use crate::client::{Client, ServerArgs};
+use crate::exit::{CliError, Exit};
 use crate::output::{Output, Paint};
 use crate::server::Server;
-use crate::settings::wrong_config;
+use crate::settings::{Environment, wrong_config};
 use crate::sse::Messages;
 use feed::Feed;
+use fleet::Fleet;
 use tally::Tally;
 
 /// Options of the command.
@@ -30,14 +37,21 @@ use tally::Tally;
 Starts its own temporary server on a free port. With --url the jobs go to that server, which keeps the lanes \
 demo-chat, demo-browsers and demo-bulk; LANEWAY_URL is ignored.
 
+With --browser the server runs four real browsers, which visit a shop on this machine. It needs Chromium; \
+LANEWAY_BROWSERS__CHROMIUM names one that is not in PATH.
+
 Examples:
   laneway demo
+  laneway demo --browser --for 30s
   laneway demo --for 20s
   laneway demo --for 5s --color never | cat")]
 pub struct DemoArgs {
     /// End after this long instead of at Ctrl-C
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_for)]
     length: Option<Duration>,
+    /// Run a fleet of real browsers instead of sample jobs; needs Chromium
+    #[arg(long)]
+    browser: bool,
     /// The same seed submits the same jobs
     #[arg(long, default_value_t = 4711, value_name = "N")]
     seed: u64,
@@ -55,14 +69,24 @@ const REDRAW: Duration = Duration::from_millis(400);
 const LINE: Duration = Duration::from_secs(1);
 /// How long the demo's own server may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
+/// The same with browsers, which write their profiles to disk when they close.
+const FLEET_STOP_LIMIT: Duration = Duration::from_secs(15);
+/// The variable with the path of Chromium.
+const CHROMIUM_VARIABLE: &str = "LANEWAY_BROWSERS__CHROMIUM";
 
 /// Runs the demo until its time is up, Ctrl-C, SIGTERM or SIGHUP, or its output is closed.
 pub async fn run(
     output: &Output,
     client: &Client,
     server: &ServerArgs,
+    environment: &Environment,
     args: &DemoArgs,
 ) -> anyhow::Result<()> {
+    let chromium =
+        environment.iter().find(|(name, _)| name == CHROMIUM_VARIABLE).map(|(_, path)| path.as_str());
+    if args.browser {
+        check_browser(server, chromium)?;
+    }
     let mut signals = Signals::new()?;
     if server.is_asked_for {
         let watched = watch(output, client, args, &mut signals).await?;
@@ -70,15 +94,28 @@ pub async fn run(
         return Ok(());
     }
     let dir = tempfile::tempdir()?;
-    let own = Server::start(demo_layers(dir.path())?).await?;
+    let own = Server::start(demo_layers(dir.path(), chromium)?).await?;
     let client =
         Client::new(&ServerArgs { url: own.url(), token: None, token_file: None, ..server.clone() })?;
     let watched = watch(output, &client, args, &mut signals).await;
-    own.stop(STOP_LIMIT).await?;
+    own.stop(if args.browser { FLEET_STOP_LIMIT } else { STOP_LIMIT }).await?;
     // Before more output is written: writing to a closed pipe would end the process.
-    dir.close()?;
+    remove(dir.path()).await?;
     finish(output, &watched?);
     Ok(())
+}
+
+/// A fleet needs Chromium, and a server of its own: profiles would stay on another one.
+fn check_browser(server: &ServerArgs, chromium: Option<&str>) -> Result<(), CliError> {
+    if server.is_asked_for {
+        let message = "--browser runs on a server of its own; leave out --url";
+        return Err(CliError::new(Exit::Usage, message));
+    }
+    let found = Chromium::find(chromium.map(Path::new));
+    found.map(drop).map_err(|missing| {
+        let message = format!("{missing} (here: {CHROMIUM_VARIABLE}); `laneway demo` needs no browser");
+        CliError::new(Exit::Rejected, message)
+    })
 }
 
 /// The results of the demo.
@@ -86,15 +123,63 @@ struct Watched {
     tally: Arc<Mutex<Tally>>,
     took: Duration,
     server: String,
+    /// What the fleet has done.
+    fleet: Option<String>,
+}
+
+/// What submits jobs.
+enum Source {
+    Samples(Feed),
+    Fleet(Fleet),
+}
+
+impl Source {
+    async fn new(client: &Client, args: &DemoArgs) -> anyhow::Result<Source> {
+        let (client, seed) = (client.clone(), args.seed);
+        Ok(match args.browser {
+            true => Source::Fleet(Fleet::new(client, seed).await?),
+            false => Source::Samples(Feed::new(client, seed).await?),
+        })
+    }
+
+    async fn run(&mut self, end: Option<Instant>) -> anyhow::Result<()> {
+        match self {
+            Source::Samples(feed) => feed.run(end).await,
+            Source::Fleet(fleet) => fleet.run(end).await,
+        }
+    }
+
+    async fn finish(&self) -> anyhow::Result<Option<String>> {
+        match self {
+            Source::Samples(feed) => feed.finish().await.map(|()| None),
+            Source::Fleet(fleet) => fleet.finish().await.map(Some),
+        }
+    }
+}
+
+/// Deletes a directory. Processes of a browser that has just ended may still write to its data for a moment.
+async fn remove(dir: &Path) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match tokio::fs::remove_dir_all(dir).await {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty && begun.elapsed() < STOP_LIMIT =>
+            {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            removed => return removed,
+        }
+    }
 }
 
 /// A free port, a temporary directory, visible weights, and no log lines that would disturb the display.
-fn demo_layers(dir: &std::path::Path) -> anyhow::Result<Layers> {
-    let settings: [(&str, Value); 4] = [
+fn demo_layers(dir: &Path, chromium: Option<&str>) -> anyhow::Result<Layers> {
+    let settings: [(&str, Value); 5] = [
         ("server.listen", "127.0.0.1:0".into()),
         ("server.data_dir", dir.display().to_string().into()),
         ("limits.storage_low", "1MiB".into()),
         ("agents.bob.weight", 2.into()),
+        ("browsers.chromium", chromium.unwrap_or_default().into()),
     ];
     let flags = laneway::settings_table(settings.map(|(key, value)| (key.to_owned(), value)));
     Layers::read(laneway::config_schema(), None, [], flags).map_err(wrong_config)
@@ -120,18 +205,19 @@ async fn watch(
             }
         }
     });
-    let mut feed = Feed::new(client.clone(), args.seed).await?;
+    let mut source = Source::new(client, args).await?;
     let picture = Picture::begin(*output);
     let done = tokio::select! {
-        fed = feed.run(end) => fed,
+        fed = source.run(end) => fed,
         shown = show(output, client, &tally, begin) => shown,
         () = signals.any() => Ok(()),
     };
     drop(picture);
-    feed.finish().await?;
+    let took = begin.elapsed();
+    let fleet = source.finish().await?;
     listening.abort();
     done?;
-    Ok(Watched { tally, took: begin.elapsed(), server: client.base().to_string() })
+    Ok(Watched { tally, took, server: client.base().to_string(), fleet })
 }
 
 /// Shows how it goes, until the output is closed.
@@ -153,7 +239,7 @@ async fn show(output: &Output, client: &Client, tally: &Mutex<Tally>, begin: Ins
 }
 
 fn finish(output: &Output, watched: &Watched) {
-    let Watched { tally, took, server } = watched;
+    let Watched { tally, took, server, fleet } = watched;
     if output.json {
         return;
     }
@@ -161,6 +247,11 @@ fn finish(output: &Output, watched: &Watched) {
     output.line("");
     view::summary(&lock(tally)).print(output);
     output.line("");
+    if let Some(fleet) = fleet {
+        output.line(fleet);
+        output.line("Next: start your own server with `laneway serve`, then read docs/guides/browsers.md.");
+        return;
+    }
     output.line(
         "Next: start your own server with `laneway serve`, then `laneway submit echo --payload '{}' --wait`.",
     );

@@ -16,10 +16,10 @@ use crate::time_args;
 Examples:
   laneway lanes list
   laneway lanes pause main
-  laneway lanes set browsers --running-max 4 --running-per-agent-max 2
+  laneway lanes set crawl --running-max 4 --running-per-agent-max 2
   laneway lanes set bulk --dispatch claim
   laneway lanes resume main
-  laneway lanes delete browsers")]
+  laneway lanes delete crawl")]
 pub struct LanesArgs {
     #[command(subcommand)]
     verb: Verb,

@@ -1,9 +1,9 @@
 //! The started scheduler: submit, wait, cancel, explain, configure, stop.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use laneway_browser::Tabs;
+use laneway_browser::{Browsers, Tabs};
 use laneway_core::engine::Explanation;
 use laneway_core::{Bytes, Failure, JobEnd, JobId, JobState, Name, Origin, Reason, Rejection, Reply};
 use laneway_runtime::LoadProbe;
@@ -32,6 +32,7 @@ struct Inner {
     scheduler: Scheduler,
     live: LiveConfig,
     tabs: Option<Tabs>,
+    browsers: Option<Browsers>,
     end: watch::Receiver<Option<End>>,
     _guards: Guards,
 }
@@ -94,7 +95,7 @@ impl Laneway {
     pub(super) fn new(
         scheduler: Scheduler,
         live: LiveConfig,
-        tabs: Option<Tabs>,
+        (tabs, browsers): (Option<Tabs>, Option<Browsers>),
         running: Running,
         guards: Guards,
     ) -> Laneway {
@@ -104,7 +105,7 @@ impl Laneway {
             // There may be no receiver left.
             let _ = sender.send(Some(ended));
         });
-        Laneway { inner: Arc::new(Inner { scheduler, live, tabs, end, _guards: guards }) }
+        Laneway { inner: Arc::new(Inner { scheduler, live, tabs, browsers, end, _guards: guards }) }
     }
 
     /// Submits a job. When this returns, the job is durable (as far as the store is).
@@ -165,9 +166,16 @@ impl Laneway {
         self.shutdown_within(self.inner.live.current().server.drain_limit).await
     }
 
-    /// The same with another limit.
+    /// The same with another limit. Open browsers are closed within it, after the jobs that use them have ended.
     pub async fn shutdown_within(&self, limit: Duration) -> Result<Drained, ShutdownError> {
-        let drained = self.inner.scheduler.drain(limit).await;
+        let begun = Instant::now();
+        let browsers = self.inner.browsers.as_ref();
+        // Browsers need a part of the time to close by themselves; half of it at most.
+        let reserved = browsers.map(Browsers::shut_down_limit).unwrap_or_default().min(limit / 2);
+        let drained = self.inner.scheduler.drain(limit - reserved).await;
+        if let Some(browsers) = browsers {
+            browsers.shut_down(limit.saturating_sub(begun.elapsed())).await;
+        }
         self.ended().await?;
         // A loop that had already ended had nothing left to drain.
         Ok(drained.unwrap_or_default())
@@ -190,6 +198,11 @@ impl Laneway {
     /// The index of browser tabs, with [`crate::Embedded::tab_actions`].
     pub fn tabs(&self) -> Option<&Tabs> {
         self.inner.tabs.as_ref()
+    }
+
+    /// The browsers of this machine, with [`crate::Embedded::browsers`].
+    pub fn browsers(&self) -> Option<&Browsers> {
+        self.inner.browsers.as_ref()
     }
 
     /// The live configuration.

@@ -22,8 +22,19 @@ impl Server {
         Server::start_at("127.0.0.1:0", data_dir, flags)
     }
 
+    /// Starts a server whose temporary files, and those of the programs that it starts, are in this directory.
+    pub fn start_with_temp_dir(temp_dir: &Path, data_dir: &Path, flags: &[&str]) -> Server {
+        let mut command = laneway();
+        command.env("TMPDIR", temp_dir);
+        Server::spawn(command, "127.0.0.1:0", data_dir, flags)
+    }
+
     fn start_at(address: &str, data_dir: &Path, flags: &[&str]) -> Server {
-        let mut process = laneway()
+        Server::spawn(laneway(), address, data_dir, flags)
+    }
+
+    fn spawn(mut command: Command, address: &str, data_dir: &Path, flags: &[&str]) -> Server {
+        let mut process = command
             .args(["--json", "serve", "--listen", address, "--set", "limits.storage_low=1MiB", "--data-dir"])
             .arg(data_dir)
             .args(flags)
@@ -105,7 +116,12 @@ impl EndedOutput for Child {
 
 /// The program, without the variables of our own environment that it would read.
 pub fn laneway() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+    command(env!("CARGO_BIN_EXE_laneway").as_ref())
+}
+
+/// The same for a program at another path.
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
     let ours = |name: &str| name.starts_with("LANEWAY_") || name.starts_with("GOCLAW_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| ours(&name.to_string_lossy())) {
         command.env_remove(name);

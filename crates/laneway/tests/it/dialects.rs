@@ -42,8 +42,8 @@ async fn pinchtab_is_on_the_main_port_and_its_tasks_are_jobs() {
 #[tokio::test]
 async fn a_dialect_can_be_switched_off() {
     let dir = TempDir::new().unwrap();
-    let off =
-        ["pinchtab", "goclaw", "synthia", "astraflow"].map(|name| format!("dialects.{name}.enabled=false"));
+    let off = ["pinchtab", "goclaw", "synthia", "astraflow", "browser_manager"]
+        .map(|name| format!("dialects.{name}.enabled=false"));
     let off: Vec<&str> = off.iter().flat_map(|switch| ["--set", switch]).collect();
     let server = Server::start(dir.path(), &off);
     for path in [
@@ -53,6 +53,7 @@ async fn a_dialect_can_be_switched_off() {
         "/ws",
         "/api/system/scheduler/status",
         "/api/v1/runs",
+        "/api/env/list",
     ] {
         assert_eq!(status(&format!("{}{path}", server.url)).await, 404, "{path}");
     }
@@ -92,6 +93,7 @@ async fn every_dialect_has_the_same_switches() {
         ("goclaw", "/ws"),
         ("synthia", "/api/system/scheduler/queue/jobs"),
         ("astraflow", "/api/v1/runs"),
+        ("browser_manager", "/api/env/list"),
     ] {
         let set = |key: &str, value: &str| format!("dialects.{name}.{key}={value}");
         let start = |switch: String| {

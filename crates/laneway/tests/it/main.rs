@@ -5,6 +5,8 @@
 mod architecture;
 mod artifacts;
 mod bit_flips;
+mod browser_commands;
+mod browsers;
 mod cli;
 mod clock_jumps;
 mod conversations;

@@ -1,13 +1,14 @@
 //! Every command of the README and of the pages, run as it is printed, against a server of its own, with the program of this
-//! build first in the path.
+//! build first in the path, or with the one that `LANEWAY_TEST_PROGRAM` names.
 //!
 //! A block that is marked `console` has commands behind `$ ` and below each what it prints; a block that is marked `sh` has
 //! commands only. Every command must end with 0. What it prints must be what the page shows: ids, times, durations, ports
 //! and runs of spaces may differ, a line `…` stands for any lines, and `…` in a line for any text. A command whose output is
 //! not shown may print anything. Complete commands in running text are run, too, and must end with 0.
 //!
-//! Three commands are not run as a whole, because they build a program or run all tests: `stand_ins.rs` checks them, and the
-//! program of this build stands in for the one that they would build.
+//! Three commands build a program or run all tests, and are not run here: `stand_ins.rs` checks them, and the program of this
+//! build stands in for the one that they would build. `scripts/test install` runs the installation as it is printed, and all
+//! commands of the README with the installed program; the build machine runs `scripts/test`.
 
 mod stand_ins;
 
@@ -20,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::cli::laneway;
+use crate::cli;
 use crate::repository;
 use crate::shape::{self, Names};
 
@@ -43,6 +44,8 @@ const PINCHTAB_FILE: (&str, &str) = ("config.json", r#"{"scheduler": {"maxQueueS
 /// What stands on a page for a field of an earlier answer: the text, and the field of the answer.
 const PLACEHOLDERS: &[(&str, &str)] = &[
     ("<id>", "id"),
+    ("<profile id>", "id"),
+    ("<job id>", "jobId"),
     ("<job_id>", "job_id"),
     ("<lease_id>", "lease_id"),
     ("tsk_…", "taskId"),
@@ -263,6 +266,12 @@ fn run_page(page: &str) {
     }
 }
 
+/// The program that pages call `laneway`.
+fn program() -> PathBuf {
+    let installed = std::env::var_os("LANEWAY_TEST_PROGRAM");
+    installed.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_laneway")), PathBuf::from)
+}
+
 /// Where the commands of one page run.
 struct Stage {
     page: String,
@@ -391,7 +400,7 @@ impl Stage {
     fn serve(&mut self, flags: &str) -> String {
         self.stop();
         let log = File::create(self.folder.path().join("server.log")).unwrap();
-        let mut child = laneway()
+        let mut child = cli::command(&program())
             .arg("serve")
             .args(flags.split_whitespace())
             // A free port, a disk and a machine that may be busy with other things, and receivers that are nowhere.
@@ -463,7 +472,7 @@ impl Stage {
     }
 
     fn shell(&self, command: &str, limit: Option<&str>) -> Command {
-        let binary = PathBuf::from(env!("CARGO_BIN_EXE_laneway"));
+        let binary = program();
         let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new(if limit.is_some() { "timeout" } else { "bash" });
         if let Some(limit) = limit {
@@ -478,6 +487,7 @@ impl Stage {
             .env("CURL_HOME", self.folder.path())
             .env("LANEWAY_URL", &self.url)
             .env_remove("LANEWAY_TOKEN")
+            .env_remove("LANEWAY_TEST_PROGRAM")
             .stdin(Stdio::null());
         shell
     }
@@ -608,7 +618,7 @@ fn help_of(path: &[&str], helps: &mut BTreeMap<String, String>) -> Result<String
     if let Some(help) = helps.get(&name) {
         return Ok(help.clone());
     }
-    let output = laneway().args(path).arg("--help").output().unwrap();
+    let output = cli::laneway().args(path).arg("--help").output().unwrap();
     if !output.status.success() {
         return Err(format!("there is no command laneway {name}"));
     }

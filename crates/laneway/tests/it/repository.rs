@@ -93,7 +93,10 @@ fn collect(root: &Path, folder: &Path, endings: &[&str], found: &mut Vec<SourceF
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() {
-            if !matches!(name.as_str(), "target" | ".git" | "laneway-data") {
+            if !matches!(
+                name.as_str(),
+                "target" | ".git" | "laneway-data" | "node_modules" | "dist" | ".venv"
+            ) {
                 collect(root, &path, endings, found);
             }
             continue;

@@ -39,6 +39,7 @@ impl<'a> Generator<'a> {
                 fields.insert("port".to_owned(), json!(9_867));
             }
             "BatchRequest" => keep_rules_of_batches(fields),
+            "ProfileRequest" | "ProfilePatchRequest" => keep_rules_of_profiles(fields),
             _ => {}
         }
         request
@@ -131,6 +132,9 @@ impl<'a> Generator<'a> {
             }
             (Some("uuid"), _) => &["0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80"],
             (Some("uri"), _) => &["https://hooks.example/done"],
+            (_, Some(pattern)) if pattern.starts_with("^[a-z0-9]") => &["a", "shop-1", "0_z"],
+            (_, Some(pattern)) if pattern.starts_with("^[A-Za-z]{2,3}") => &["de", "en-US"],
+            (_, Some(pattern)) if pattern.starts_with("^[ -~]") => &["Mozilla/5.0 (X11; Linux)"],
             (_, Some(pattern)) if pattern.contains(":[0-5][0-9]-") => {
                 &["22:00-06:00", "00:00-23:59 Europe/Berlin"]
             }
@@ -242,6 +246,18 @@ fn keep_rules_of_leases(lease: &mut Map<String, Value>) {
     lease.remove("job");
     lease.remove("new");
     lease.insert("lane".to_owned(), json!("asked"));
+}
+
+/// A time zone has a name that the server knows, and a password needs a user.
+fn keep_rules_of_profiles(profile: &mut Map<String, Value>) {
+    if let Some(zone @ Value::String(_)) = profile.get_mut("time_zone") {
+        *zone = json!("Europe/Berlin");
+    }
+    if let Some(Value::Object(proxy)) = profile.get_mut("proxy")
+        && !proxy.get("username").is_some_and(Value::is_string)
+    {
+        proxy.remove("password");
+    }
 }
 
 /// The rules for jobs apply to each job of a batch.

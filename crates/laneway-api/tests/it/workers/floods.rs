@@ -115,21 +115,27 @@ async fn defect_07_tenants_have_their_share_of_sockets() {
     first.beat(json!({"inflight": 0})).await;
 }
 
-/// A tenant that opens as many sockets as it can leaves some for others, and its silent ones take none.
+/// Opens connections of one tenant until the server rejects one.
+async fn connect_all(world: &World, tenant: &str, token: &str) -> Vec<Peer> {
+    let mut peers = Vec::new();
+    while let Ok(peer) = Peer::open_with(world, &format!("{tenant}{}", peers.len()), token).await {
+        let mut peer = peer.tenant(tenant);
+        peer.shake_hands(Some(token)).await;
+        peers.push(peer);
+        assert!(peers.len() <= 10, "it ends");
+    }
+    peers
+}
+
+/// A tenant alone has all sockets but the reserve. Another one finds the reserve at once, and its silent sockets take none.
 #[tokio::test]
 async fn defect_11_a_tenant_cannot_take_all_sockets() {
     let mut world = World::with_config("[workers]\nsockets_max = 10").await;
     world.close().await;
     let (greedy, other) =
         (world.token(Some("a"), Role::Worker).await, world.token(Some("b"), Role::Worker).await);
-    let mut held = Vec::new();
-    for n in 0..10 {
-        let Ok(peer) = Peer::open_with(&world, &format!("w{n}"), &greedy).await else { break };
-        let mut peer = peer.tenant("a");
-        peer.shake_hands(Some(&greedy)).await;
-        held.push(peer);
-    }
-    assert_eq!(held.len(), 5, "half of all");
+    let held = connect_all(&world, "a", &greedy).await;
+    assert_eq!(held.len(), 9, "all but the reserve");
     assert_eq!(Peer::open_with(&world, "more", &greedy).await.err(), Some(503));
     let mut silent = Vec::new();
     while let Ok(peer) = Peer::open_with(&world, "v1", &other).await {
@@ -139,4 +145,27 @@ async fn defect_11_a_tenant_cannot_take_all_sockets() {
     let mut late = Peer::open(&world, "v2").await.tenant("b");
     late.shake_hands(Some(&other)).await;
     late.offer(&["k"], 1).await;
+}
+
+/// Idle workers make way for another tenant, until both have equally many. A worker with a task keeps its socket.
+#[tokio::test]
+async fn defect_11_idle_workers_make_way_for_another_tenant() {
+    let mut world = World::with_config("[workers]\nsockets_max = 10").await;
+    world.close().await;
+    let (greedy, other) =
+        (world.token(Some("a"), Role::Worker).await, world.token(Some("b"), Role::Worker).await);
+    let mut held = connect_all(&world, "a", &greedy).await;
+    let mut busy = held.pop().unwrap();
+    busy.offer(&["k"], 1).await;
+    let submitter = world.token(Some("a"), Role::Submitter).await;
+    let submitted = world.request_as(&submitter, "POST", "/v1/jobs").body(r#"{"kind":"k"}"#).send().await;
+    assert_eq!(submitted.unwrap().status(), 201);
+    let (_, job, seq) = busy.receive_dispatch().await;
+    let theirs = connect_all(&world, "b", &other).await;
+    assert_eq!(theirs.len(), 5, "each has half of all");
+    for idle in &mut held[4..] {
+        assert!(idle.is_closed().await, "the newest idle ones were closed");
+    }
+    let result = busy.bring(&job, seq, json!({"n": 1})).await;
+    assert_eq!(busy.receive_ack(&result).await, None);
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fake_worker::FakeWorker;
 use super::page::{Page, edge, node, statuses, workflow};
-use crate::world::World;
+use crate::world::{World, with_pauses};
 
 #[tokio::test]
 async fn a_run_goes_through_its_nodes_and_data_goes_along_its_edges() {
@@ -160,4 +160,18 @@ async fn defect_13_next_cursor_shows_nothing_of_other_tenants() {
     assert_eq!(status.as_u16(), 400, "of another tenant");
     let (_, rest) = world.ask("GET", &format!("/api/v1/runs?limit=1&cursor={cursor}"), &Value::Null).await;
     assert_eq!((&rest["items"][0]["runId"], &rest["nextCursor"]), (&one["runId"], &Value::Null));
+}
+
+/// A large workflow is parsed outside of the server's own threads: other tasks go on meanwhile.
+#[tokio::test]
+async fn defect_09_a_large_workflow_stalls_no_other_call() {
+    let world = World::new("").await;
+    let body =
+        format!(r#"{{"clientId":"desk","workflow":{{"waste":[{}]}}}}"#, vec!["0"; 7_000_000].join(","));
+    assert!(body.len() > 13 << 20);
+    let call = crate::world::answer(world.request("POST", "/api/v1/runs").body(body));
+    let ((status, problem), took, pause) = with_pauses(call).await;
+    assert_eq!(status.as_u16(), 400, "{problem}");
+    println!("a workflow of 13 MiB took {took:?}, the longest pause of other tasks was {pause:?}");
+    assert!(pause < took / 3, "other tasks waited {pause:?} of {took:?}");
 }

@@ -1,8 +1,10 @@
 //! Batches.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{World, answer, with_pauses};
 
 const PAUSED: &str = "lanes.pinchtab.paused = true";
 
@@ -81,4 +83,20 @@ async fn items_take_selectors_of_their_own_and_from_params() {
         let task = world.task(answer["tasks"][at]["taskId"].as_str().unwrap()).await;
         assert_eq!(task["selector"], selector);
     }
+}
+
+/// A batch is small enough that parsing it delays no other call: 1 MiB of tasks that are far too many.
+#[tokio::test]
+async fn defect_09_a_batch_of_waste_stalls_no_other_call() {
+    let world = World::new(PAUSED).await;
+    let tasks = vec![r#"{"action":"click"}"#; 55_000].join(",");
+    let body = format!(r#"{{"agentId":"a1","tasks":[{tasks}]}}"#);
+    assert!((1_000_000..1 << 20).contains(&body.len()), "{}", body.len());
+    let ((status, reply), took, pause) =
+        with_pauses(answer(world.request("POST", "/tasks/batch").body(body.clone()))).await;
+    assert_eq!((status.as_u16(), &reply["code"]), (400, &json!("batch_too_large")), "{reply}");
+    println!("a batch of 1 MiB took {took:?}, the longest pause of other tasks was {pause:?}");
+    assert!(pause < Duration::from_millis(1_500), "other tasks waited {pause:?}");
+    let more = format!("{body} {}", " ".repeat(1 << 20));
+    assert_eq!(answer(world.request("POST", "/tasks/batch").body(more)).await.0, 413, "no batch is larger");
 }

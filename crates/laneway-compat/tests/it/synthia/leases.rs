@@ -188,3 +188,23 @@ async fn w17_leases_and_base_jobs_survive_a_crash() {
     let seen = shown(&world, &job).await;
     assert_eq!((&seen["state"], &seen["result"]), (&json!("completed"), &json!({"n": 1})));
 }
+
+/// Polls that are too many are answered 429. Heartbeats, reports and results of the same client are not counted with them.
+#[tokio::test]
+async fn defect_11_polls_that_are_too_many_cost_no_lease() {
+    let world = World::new(&format!("{IDLE}\n[dialects.synthia]\nrequests_max = 10")).await;
+    base_job(&world, json!({})).await;
+    let lease = ask(&world, "w1").await["lease"]["lease_id"].as_str().unwrap().to_owned();
+    let mut rejected = 0;
+    for _ in 0..20 {
+        rejected += usize::from(get(&world, "/queue/dispatchable").await.0 == 429);
+        for verb in ["heartbeat", "report"] {
+            let (status, reply) =
+                post(&world, &format!("/leases/{lease}/{verb}"), json!({"worker_id": "w1"})).await;
+            assert_eq!(status, 200, "{verb}: {reply}");
+        }
+    }
+    assert_eq!(rejected, 12, "8 polls are left after the submit and the request for a lease");
+    let complete = json!({"worker_id": "w1", "status": "completed"});
+    assert_eq!(post(&world, &format!("/leases/{lease}/complete"), complete).await.0, 200);
+}

@@ -20,12 +20,12 @@ pub(in crate::engine) struct Ix<T> {
 }
 
 impl<T> Ix<T> {
-    fn at(position: usize) -> Ix<T> {
+    pub(super) fn at(position: usize) -> Ix<T> {
         let number = u32::try_from(position + 1).ok().and_then(NonZeroU32::new);
         Ix { number: number.expect("queue caps keep live things below four billion"), of: PhantomData }
     }
 
-    fn position(self) -> usize {
+    pub(super) fn position(self) -> usize {
         self.number.get() as usize - 1
     }
 
@@ -275,6 +275,11 @@ impl<K: Eq + Hash + Clone, V> Pool<K, V> {
     /// The handle of `key`, if it is known. Counts no user.
     pub(in crate::engine) fn find(&self, key: &K) -> Option<Ix<V>> {
         self.find_hashed(key, self.hashing.hash(key))
+    }
+
+    /// The same by a borrowed form of the key, which has the hash of the key.
+    pub(in crate::engine) fn find_by(&self, key: &impl Hash, is_it: impl Fn(&K) -> bool) -> Option<Ix<V>> {
+        self.index.find(self.hashing.hash(key), |ix| is_it(&self.items[ix.cast()].key))
     }
 
     fn find_hashed(&self, key: &K, hash: u32) -> Option<Ix<V>> {

@@ -1,5 +1,7 @@
 //! Making a job that was admitted: its row, and what it waits for first.
 
+use std::sync::Arc;
+
 use crate::command::Submitted;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
@@ -35,7 +37,7 @@ impl Engine {
         let (seq, id) = (self.numbers.next_seq(), self.numbers.job_id(now.wall));
         let lane = spec.lane.clone();
         let state = if wake.is_some() { JobState::Scheduled } else { JobState::Queued };
-        let mut row = Box::new(JobRow {
+        let mut row = Arc::new(JobRow {
             seq,
             id,
             payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),
@@ -72,9 +74,10 @@ impl Engine {
         self.queue.count_submit(&self.jobs[job]);
         let event = JobEvent::new(EventKind::JobSubmitted, None);
         self.job_event(now, job, JobEvent { origin: Some(&origin), ..event }, effects);
-        row.status.last_event = self.jobs[job].last_event;
         let waiting = self.queue.lane(belongs.lane).waiting();
-        row.position = waiting;
+        let stored = Arc::get_mut(&mut row).expect("the row is not shared yet");
+        stored.status.last_event = self.jobs[job].last_event;
+        stored.position = waiting;
         effects.changes.push(Change::JobCreated { row, payload });
         let state = match begins {
             Begins::Merged(into) => self.merge(now, job, into, &origin, effects),

@@ -30,7 +30,7 @@ impl Engine {
             return Reply::Stale;
         }
         if let Some((cause, _)) = self.jobs.open(job).stopping {
-            let done = matches!(outcome, Outcome::Succeeded(_) | Outcome::Skipped(_));
+            let done = outcome.is_success();
             let asked_back = cause == AttemptEnd::HandedBack;
             // The result of an attempt that cannot be repeated counts, although it was asked to stop.
             if !(asked_back && done && !self.may_begin_again(job)) {
@@ -44,6 +44,10 @@ impl Engine {
         }
         match outcome {
             Outcome::Succeeded(result) => self.succeed(now, job, Reason::Done, result, effects),
+            Outcome::SucceededKeeping { result, keys } => match self.keep_keys(now, job, &keys, effects) {
+                Ok(()) => self.succeed(now, job, Reason::Done, result, effects),
+                Err(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
+            },
             Outcome::Skipped(result) => self.succeed(now, job, Reason::Skipped, result, effects),
             Outcome::Failed(failure) => self.fail(now, job, AttemptEnd::Failed, failure, effects),
             Outcome::HandedBack => self.hand_back(now, job, AttemptEnd::HandedBack.into(), effects),

@@ -3,6 +3,8 @@
 //! A flood of rejected jobs must fill neither memory nor disk, so each lane records a bounded number and size of them a
 //! minute; jobs beyond that are rejected without a record. Records leave by the lane's retention like any other end.
 
+use std::sync::Arc;
+
 use crate::command::{Rejection, Submission};
 use crate::engine::Engine;
 use crate::engine::jobs::submit::Belongs;
@@ -80,7 +82,7 @@ impl Engine {
         };
         let last_event = self.numbers.last_event() + 1;
         self.rejection_event(now, (seq, id), &spec, &origin, &error, effects);
-        let row = Box::new(JobRow {
+        let row = Arc::new(JobRow {
             seq,
             id,
             payload_len: u32::try_from(payload.len()).unwrap_or(u32::MAX),

@@ -1,6 +1,7 @@
 //! Admitting jobs: is the request valid, was it sent before, is the queue full, and where does the job wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::capacity::COST_MAX;
 use crate::command::{Rejection, RejectionCode, Submission, Submitted};
@@ -86,7 +87,7 @@ impl Engine {
     pub(in crate::engine) fn submit_batch(
         &mut self,
         now: Now,
-        items: Vec<Submission>,
+        items: Arc<Vec<Submission>>,
         atomic: bool,
         effects: &mut Effects,
     ) -> Reply {
@@ -106,7 +107,11 @@ impl Engine {
                 return Reply::Batch(verdicts.into_iter().map(rejected).collect());
             }
         }
-        Reply::Batch(items.into_iter().map(|item| self.submit(now, item, effects)).collect())
+        Reply::Batch(match Arc::try_unwrap(items) {
+            Ok(items) => items.into_iter().map(|item| self.submit(now, item, effects)).collect(),
+            // The loop has the other copy. One job at a time, because a second list of all of them would be large.
+            Err(items) => items.iter().map(|item| self.submit(now, item.clone(), effects)).collect(),
+        })
     }
 
     /// The rejections of the items if all were submitted one after the other.

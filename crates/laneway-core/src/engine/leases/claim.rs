@@ -33,7 +33,10 @@ impl Engine {
         if claim.token.as_ref().is_some_and(|token| !self.tokens.is_active(token, now.wall)) {
             return Reply::NotFound;
         }
-        let Some(lane) = self.queue.find_lane(&claim.lane) else { return Reply::NotFound };
+        let Some(lane) = self.queue.find_lane(&claim.lane) else {
+            let known = self.settings.check_lane(&claim.lane);
+            return known.err().map_or(Reply::NotFound, Reply::Rejected);
+        };
         if !self.queue.lane(lane).settings().pull.is_pull() {
             let message = "lane: its jobs are pushed to executors; claim in a lane for pull workers";
             return Reply::Rejected(reject(RejectionCode::Invalid, message));

@@ -71,7 +71,9 @@ impl Queue {
         }
         if let Some(tenant) = belongs.tenant {
             own = self.tenants[tenant].waiting;
-            own_here = self.tenants[tenant].waiting_in(at);
+            if lane.share.reserves() {
+                own_here = self.tenants[tenant].waiting_in(at);
+            }
         }
         let (share, share_here) =
             planned.map_or((self.share, lane.share), |planned| planned.shares(self, at));

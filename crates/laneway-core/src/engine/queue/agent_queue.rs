@@ -39,6 +39,16 @@ impl AgentQueue {
 #[derive(Default)]
 pub(in crate::engine) struct Group {
     pub(super) bins: Sorted<(Rank, Ix<Bin>), ()>,
-    /// The agent's entry in the source.
-    pub(super) shown: Option<FairKey>,
+    /// The agent's entry in the source: its key, and its slot there.
+    pub(super) shown: Option<(FairKey, Ix<AgentEntry>)>,
 }
+
+impl Group {
+    /// The key of the agent's entry in the source.
+    pub(super) fn shown_key(&self) -> Option<FairKey> {
+        self.shown.map(|(fair, _)| fair)
+    }
+}
+
+/// An agent in a source.
+pub(in crate::engine) type AgentEntry = (FairKey, Ix<AgentQueue>);

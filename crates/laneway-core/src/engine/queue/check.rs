@@ -84,7 +84,20 @@ impl Queue {
             compare_open("executor", name, executor.gate.used, &executors, ix)?;
         }
         for (ix, name, key) in self.keys.iter() {
-            compare_open("key", name, key.gate.used, &keys, ix)?;
+            let open = key.gate.used.checked_sub(key.kept);
+            let open = open.ok_or_else(|| format!("key {name:?}: keeps more than is taken of it"))?;
+            compare_open("key", name, open, &keys, ix)?;
+        }
+        Ok(())
+    }
+
+    /// Every key counts these ended jobs that keep it.
+    pub(in crate::engine) fn check_kept(&self, recount: &BTreeMap<Ix<KeyEntry>, u32>) -> Result<(), String> {
+        for (ix, name, key) in self.keys.iter() {
+            let recount = recount.get(&ix).copied().unwrap_or_default();
+            if key.kept != recount {
+                return Err(format!("key {name:?}: counts {} keepers, but there are {recount}", key.kept));
+            }
         }
         Ok(())
     }
@@ -184,11 +197,12 @@ impl Queue {
 
     /// Each level shows the first of the level below, if the gate in between is open.
     pub(in crate::engine) fn check_heads(&self, workers: &Workers) -> Result<(), String> {
+        self.check_fair_keys()?;
         for lane in self.lanes.values() {
             let (mut shown, mut by_demand) = (0, 0);
             for (key, source) in lane.sources.iter() {
                 let open = key.key.is_none_or(|key| self.keys[key].gate.is_open());
-                let head = if open { source.agents.first().copied() } else { None };
+                let head = if open { source.agents.first() } else { None };
                 if head != source.head {
                     return Err(format!("lane {}: source {key:?} shows the wrong head", lane.name));
                 }

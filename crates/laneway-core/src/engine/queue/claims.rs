@@ -39,7 +39,7 @@ impl Queue {
         claim: &Claim,
     ) -> Vec<QueueHead> {
         let groups = self.agent_queues[agent_queue].groups.iter();
-        let shown = groups.filter_map(|(source, group)| Some((group.shown?, agent_queue, source)));
+        let shown = groups.filter_map(|(source, group)| Some((group.shown_key()?, agent_queue, source)));
         let wanted = |class: Ix<Class>| {
             let kind = self.classes[class].kind;
             claim.kinds.is_empty() || kind.is_some_and(|kind| claim.kinds.contains(self.kinds.key(kind)))

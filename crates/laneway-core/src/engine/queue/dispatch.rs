@@ -58,6 +58,11 @@ impl Engine {
             }
             let lane = self.queue.next_lane(capacity.as_ref())?;
             let head = self.queue.first_head(lane, capacity.as_ref()).expect("the next lane has a head");
+            if !self.queue.is_current(head) {
+                // It was further in front than it is now: others may go first.
+                self.queue.catch_up(&self.workers, lane, head.2);
+                continue;
+            }
             let (bin, job) = self.queue.head_of(head);
             if self.jobs[job].is_overdue(now) {
                 // The rest follows in the next batch: their timers are due, so it comes at once.
@@ -142,7 +147,7 @@ impl Engine {
             self.note_affinity(now, job, worker);
         }
         // Back to where it hangs by itself: the gate that it was parked on may be open for more.
-        self.refresh_in(bin, self.queue.home_of(&self.jobs, bin));
+        self.refresh_in(bin, self.queue.home_of(&self.jobs, &self.workers, bin));
         self.queue.rekey_agent(&self.workers, self.jobs[job].agent_queue());
         self.arm(job);
         self.queue.count_dispatch(&self.jobs[job], self.clock.rank_now(now));

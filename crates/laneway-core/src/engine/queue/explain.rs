@@ -4,7 +4,7 @@ use crate::capacity::{QuietRule, QuietState};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Job, Wake};
-use crate::engine::queue::{Class, KeyName};
+use crate::engine::queue::{Class, KeyEntry, KeyName};
 use crate::engine::workers::placement::Pick;
 use crate::engine::workers::{FittingWorkers, Lack};
 use crate::worker::{Package, Standing};
@@ -183,10 +183,12 @@ pub enum Hold {
         name: Name,
         /// The key's value.
         value: Name,
-        /// Open attempts that hold it.
+        /// Open attempts that hold it, and ended jobs that keep it.
         used: u32,
         /// Most at once.
         limit: u32,
+        /// How many of `used` are ended jobs that keep it.
+        kept: u32,
     },
     /// The machine is not quiet enough.
     NotQuiet {
@@ -465,10 +467,11 @@ impl Engine {
         }
         let sharers = self.workflows.slot_sharers(&self.jobs, &self.queue, job);
         for &key in keys {
-            let gate = &self.queue.keys[key].gate;
+            let KeyEntry { gate, kept, .. } = &self.queue.keys[key];
             if !gate.is_open() && !sharers.hold_key(&self.jobs, &self.queue, key) {
                 let KeyName::Named(_, name, value) = self.queue.keys.key(key).clone() else { continue };
-                holds.push(Hold::KeyFull { name, value, used: gate.used, limit: gate.limit });
+                let (used, limit, kept) = (gate.used, gate.limit, *kept);
+                holds.push(Hold::KeyFull { name, value, used, limit, kept });
             }
         }
     }

@@ -1,13 +1,15 @@
-//! The gates of an attempt: taken together when it opens, freed together when it closes, and at no other time.
+//! The gates of an attempt: taken together when it opens, freed together when it closes, and at no other time. A key that
+//! the job keeps stays taken beyond that.
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Job, Jobs};
-use crate::engine::queue::{Class, Executor, KeySet, Kind, Queue, Tenant};
+use crate::engine::queue::{Class, Executor, KeyEntry, KeySet, Kind, Queue, Tenant};
 use crate::engine::workers::Workers;
 use crate::engine::workflows::chain_limits::{Mates, Shared};
 
-/// A limit and how much of it open attempts use. `used` changes only when an attempt opens or closes.
+/// A limit and how much of it open attempts use. `used` changes only when an attempt opens or closes, and for
+/// a kept key when it is kept or released.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Gate {
     pub(super) limit: u32,
@@ -87,6 +89,22 @@ impl Engine {
 }
 
 impl Queue {
+    /// An ended job keeps a key from now on.
+    pub(in crate::engine) fn keep_key(&mut self, workers: &Workers, key: Ix<KeyEntry>) {
+        self.keys[key].kept += 1;
+        if take(&mut self.keys[key].gate) {
+            self.reshow_key(workers, key);
+        }
+    }
+
+    /// An ended job keeps a key no longer.
+    pub(in crate::engine) fn free_kept_key(&mut self, workers: &Workers, key: Ix<KeyEntry>) {
+        self.keys[key].kept -= 1;
+        if free(&mut self.keys[key].gate) {
+            self.reshow_key(workers, key);
+        }
+    }
+
     fn change_key_gates(
         &mut self,
         jobs: &Jobs,

@@ -30,14 +30,17 @@ pub(in crate::engine) enum KeyName {
 
 /// A named resource, or another thing that jobs wait for together.
 pub(in crate::engine) struct KeyEntry {
+    /// Taken by open attempts and by ended jobs that keep it.
     pub(super) gate: Gate,
+    /// The part of it that ended jobs keep.
+    pub(super) kept: u32,
     /// Sources that hang on it, by lane.
     pub(super) sources: BTreeSet<(Ix<Lane>, SourceKey)>,
 }
 
 impl KeyEntry {
     pub(super) fn with_limit(limit: u32) -> KeyEntry {
-        KeyEntry { gate: Gate::with_limit(limit), sources: BTreeSet::new() }
+        KeyEntry { gate: Gate::with_limit(limit), kept: 0, sources: BTreeSet::new() }
     }
 }
 

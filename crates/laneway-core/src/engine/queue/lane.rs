@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::collections::slab::Ix;
+use crate::engine::collections::tournament::Tournament;
 use crate::engine::jobs::Job;
 use crate::engine::jobs::recorded_rejections::RejectionWindow;
-use crate::engine::queue::agent_queue::AgentQueue;
+use crate::engine::queue::agent_queue::{AgentEntry, AgentQueue};
 use crate::engine::queue::class::{Class, Demand};
 use crate::engine::queue::rank::FairKey;
 use crate::engine::queue::shares::Share;
@@ -99,9 +100,9 @@ impl Lane {
 /// Agents with bins in one source, in fair order.
 #[derive(Default)]
 pub(in crate::engine) struct Source {
-    pub(super) agents: BTreeSet<(FairKey, Ix<AgentQueue>)>,
+    pub(super) agents: Tournament<AgentEntry>,
     /// What the level above shows of it.
-    pub(super) head: Option<(FairKey, Ix<AgentQueue>)>,
+    pub(super) head: Option<AgentEntry>,
 }
 
 /// The heads of all sources of one class in a lane.

@@ -6,6 +6,7 @@ use crate::engine::jobs::submit::Belongs;
 use crate::engine::queue::{
     AgentQueue, Bin, Class, Demand, Executor, KeyEntry, KeyName, Kind, Lane, Queue, QueueHead, Rank, Tenant,
 };
+use crate::kept_keys::KeyUse;
 use crate::lease::Dispatch;
 use crate::settings::MAIN_LANE;
 use crate::{JobSpec, Name};
@@ -59,6 +60,16 @@ impl Queue {
 
     pub(in crate::engine) fn key_is_open(&self, key: Ix<KeyEntry>) -> bool {
         self.keys[key].gate.is_open()
+    }
+
+    pub(in crate::engine) fn find_key(&self, name: &KeyName) -> Option<Ix<KeyEntry>> {
+        self.keys.find(name)
+    }
+
+    /// How much of a key is taken.
+    pub(in crate::engine) fn key_use(&self, key: Ix<KeyEntry>) -> KeyUse {
+        let KeyEntry { gate, kept, .. } = &self.keys[key];
+        KeyUse { open: gate.used - kept, kept: *kept, limit: gate.limit }
     }
 
     /// Every key with its name.
@@ -120,7 +131,8 @@ impl Queue {
         tenant: Ix<Tenant>,
         agent: &Name,
     ) -> Option<Ix<AgentQueue>> {
-        self.agent_queues.find(&(lane, tenant, agent.clone()))
+        let is_it = |key: &(Ix<Lane>, Ix<Tenant>, Name)| key.0 == lane && key.1 == tenant && key.2 == *agent;
+        self.agent_queues.find_by(&(lane, tenant, agent), is_it)
     }
 
     /// Finds what a job shares with others already. An unknown lane means `main`.

@@ -1,7 +1,9 @@
 //! The order of jobs, and the order of agents.
 
+use std::cmp::Ordering;
+
 /// The fair order between agents; the smallest goes first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) struct FairKey {
     /// Open attempts for its weight. 0 in lanes that go by priority.
     pub(super) load: u64,
@@ -9,6 +11,28 @@ pub(in crate::engine) struct FairKey {
     pub(super) served: u64,
     /// Its best job.
     pub(super) rank: Rank,
+}
+
+impl Ord for FairKey {
+    /// Load, then served, then rank. Written out, because agents are compared dozens of times for every job: one branch for each
+    /// equal field is a third less work than a three-way comparison of each.
+    #[inline]
+    fn cmp(&self, other: &FairKey) -> Ordering {
+        if self.load != other.load {
+            return self.load.cmp(&other.load);
+        }
+        if self.served != other.served {
+            return self.served.cmp(&other.served);
+        }
+        self.rank.cmp(&other.rank)
+    }
+}
+
+impl PartialOrd for FairKey {
+    #[inline]
+    fn partial_cmp(&self, other: &FairKey) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// The order of jobs; the smallest goes first. `seq` makes it unique.

@@ -44,8 +44,10 @@ impl Share {
 
     /// A tenant has so much of the queue now, and had so much before.
     pub(in crate::engine) fn moved(&mut self, before: u32, after: u32) {
-        self.used = self.used - before.min(self.each) + after.min(self.each);
-        self.minimum_used = self.minimum_used - before.min(self.minimum) + after.min(self.minimum);
+        if self.each > 0 {
+            self.used = self.used - before.min(self.each) + after.min(self.each);
+            self.minimum_used = self.minimum_used - before.min(self.minimum) + after.min(self.minimum);
+        }
         self.present = self.present - before.min(1) + after.min(1);
     }
 
@@ -56,9 +58,14 @@ impl Share {
         counted == *self
     }
 
+    /// False where there is nothing to share: one tenant, or a small queue.
+    pub(in crate::engine) fn reserves(&self) -> bool {
+        self.each > 0
+    }
+
     /// What must stay free for others when a tenant that has `own` asks for one more.
     pub(in crate::engine) fn reserved_from(&self, own: u32) -> u32 {
-        if own < self.minimum {
+        if !self.reserves() || own < self.minimum {
             return 0;
         }
         let others = u64::from(self.tenants.saturating_sub(1));

@@ -8,8 +8,11 @@
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::{Job, Jobs};
+use crate::engine::queue::agent_queue::Group;
 use crate::engine::queue::bin::{BinKey, Hanging};
-use crate::engine::queue::{AgentQueue, Bin, Class, FairKey, KeyEntry, Kind, Lane, Queue, Rank, SourceKey};
+use crate::engine::queue::{
+    AgentQueue, Bin, Class, FairKey, KeyEntry, Kind, Lane, Queue, QueueHead, Rank, SourceKey,
+};
 use crate::engine::workers::Workers;
 use crate::settings::LaneOrder;
 use crate::{JobState, LaneSettings};
@@ -48,7 +51,7 @@ impl Engine {
         let stays = matches!(self.queue.bins.key(bin), BinKey::Plain { .. });
         let source = match self.queue.bins[bin].at {
             Some(at) if stays => at.source,
-            _ => self.queue.home_of(&self.jobs, bin),
+            _ => self.queue.home_of(&self.jobs, &self.workers, bin),
         };
         self.refresh_in(bin, source);
     }
@@ -166,9 +169,10 @@ impl Queue {
         }
     }
 
-    /// Where a bin hangs that met no closed gate: ready, or on its class where its jobs have a capacity request, so that the
-    /// lane finds its heads by their demands.
-    pub(in crate::engine) fn home_of(&self, jobs: &Jobs, bin: Ix<Bin>) -> SourceKey {
+    /// Where a bin hangs that met no closed gate: ready, or on its class. It hangs on its class where its jobs have a capacity
+    /// request, so that the lane finds its heads by their demands, and where the class is closed, so that it need not be
+    /// parked there later.
+    pub(in crate::engine) fn home_of(&self, jobs: &Jobs, workers: &Workers, bin: Ix<Bin>) -> SourceKey {
         let class = match *self.bins.key(bin) {
             BinKey::Plain { shared_class, .. } => shared_class,
             BinKey::Session(_) => match self.bins[bin].jobs.first() {
@@ -176,22 +180,85 @@ impl Queue {
                 None => return SourceKey::READY,
             },
         };
-        match self.classes[class].demand {
-            None => SourceKey::READY,
-            Some(_) => SourceKey { class: Some(class), key: None },
+        let Class { demand, kind, .. } = self.classes[class];
+        // Jobs in a shared class may need another class since their kind got a limit. The dispatcher sees that when they are ready.
+        let ready = demand.is_none() && (kind.is_none() || self.class_is_open(workers, class));
+        SourceKey { class: (!ready).then_some(class), key: None }
+    }
+
+    /// The load, weight or limit of an agent changed: its entries move, except those that may lag.
+    pub(in crate::engine) fn rekey_agent(&mut self, workers: &Workers, agent_queue: Ix<AgentQueue>) {
+        self.rekey(workers, agent_queue, SourceKey::READY);
+        let entry = &self.agent_queues[agent_queue];
+        if entry.groups.parked.is_empty() {
+            return;
+        }
+        let standing = self.standing(entry);
+        let moves = |source: SourceKey, group: &Group| {
+            let now = standing.fair_key(group);
+            now != group.shown_key() && !self.may_lag(source, group.shown_key(), now)
+        };
+        let parked = entry.groups.parked.iter();
+        let moved: Vec<SourceKey> =
+            parked.filter(|(source, group)| moves(**source, group)).map(|(source, _)| *source).collect();
+        for source in moved {
+            self.rekey(workers, agent_queue, source);
         }
     }
 
-    /// The load, weight or limit of an agent changed: all its entries move.
-    pub(in crate::engine) fn rekey_agent(&mut self, workers: &Workers, agent_queue: Ix<AgentQueue>) {
-        self.rekey(workers, agent_queue, SourceKey::READY);
-        if self.agent_queues[agent_queue].groups.parked.is_empty() {
-            return;
+    /// May an agent's entry in a source keep an old key? Yes where the agent only goes further back: the entry then comes to
+    /// the front too early, and is moved back when it is looked at. So an agent that waits behind many closed gates is not
+    /// sorted again behind each of them whenever one of its attempts opens or closes. Claims read heads with a demand without
+    /// looking at each, so those never lag.
+    fn may_lag(&self, source: SourceKey, was: Option<FairKey>, now: Option<FairKey>) -> bool {
+        let behind = matches!((was, now), (Some(was), Some(now)) if was < now);
+        behind && source.class.is_some_and(|class| self.classes[class].demand.is_none())
+    }
+
+    /// False when the entry of a head's agent lags.
+    pub(super) fn is_current(&self, (fair, agent_queue, source): QueueHead) -> bool {
+        if source == SourceKey::READY {
+            return true;
         }
-        let parked: Vec<SourceKey> = self.agent_queues[agent_queue].groups.parked.keys().copied().collect();
-        for source in parked {
-            self.rekey(workers, agent_queue, source);
+        let entry = &self.agent_queues[agent_queue];
+        let group = entry.groups.get(source).expect("a head has its group");
+        self.standing(entry).fair_key(group) == Some(fair)
+    }
+
+    /// Moves entries of a source that lag back to where they belong, until its first one does not lag.
+    pub(super) fn catch_up(&mut self, workers: &Workers, lane: Ix<Lane>, source: SourceKey) {
+        let first = |queue: &Queue| queue.lanes[lane].sources.get(source)?.agents.first();
+        while let Some((fair, agent_queue)) = first(self)
+            && !self.is_current((fair, agent_queue, source))
+        {
+            self.move_entry(agent_queue, source);
         }
+        self.show_source(workers, lane, source);
+    }
+
+    /// Each agent's entry in a source has the agent's key, or lags where it may.
+    pub(super) fn check_fair_keys(&self) -> Result<(), String> {
+        for (ix, _, entry) in self.agent_queues.iter() {
+            let standing = self.standing(entry);
+            for (source, group) in entry.groups.iter() {
+                let now = standing.fair_key(group);
+                if group.shown_key() != now && !self.may_lag(source, group.shown_key(), now) {
+                    return Err(format!("agent queue {ix} has the wrong key in source {source:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn standing(&self, entry: &AgentQueue) -> Standing {
+        let settings = &self.lanes[entry.lane].settings;
+        let (load, served) = match settings.order {
+            // Nearly all agents have weight 1, and a division takes longer than all the rest.
+            LaneOrder::Fair if entry.weight == 1 => (u64::from(entry.open) * LOAD_UNIT, entry.served),
+            LaneOrder::Fair => (u64::from(entry.open) * LOAD_UNIT / u64::from(entry.weight), entry.served),
+            LaneOrder::Priority => (0, 0),
+        };
+        Standing { withheld: entry.open >= settings.running_per_agent_max, load, served }
     }
 
     /// A gate of the class opened or closed: shows or hides its heads in every lane.
@@ -290,35 +357,43 @@ impl Queue {
 
     /// Brings an agent's entry in one source up to date.
     fn rekey(&mut self, workers: &Workers, agent_queue: Ix<AgentQueue>, source: SourceKey) {
-        let entry = &mut self.agent_queues[agent_queue];
-        let lane = entry.lane;
-        let settings = &self.lanes[lane].settings;
-        let withheld = entry.open >= settings.running_per_agent_max;
-        let (load, served) = match settings.order {
-            LaneOrder::Fair => (u64::from(entry.open) * LOAD_UNIT / u64::from(entry.weight), entry.served),
-            LaneOrder::Priority => (0, 0),
-        };
-        let Some(group) = entry.groups.get_mut(source) else { return };
-        let best = if withheld { None } else { group.bins.first() };
-        let now = best.map(|((rank, _), ())| FairKey { load, served, rank });
-        let was = std::mem::replace(&mut group.shown, now);
-        if group.bins.is_empty() {
-            entry.groups.prune(source);
-        }
-        if was == now {
+        if !self.move_entry(agent_queue, source) {
             return;
         }
-        let agents = &mut self.lanes[lane].sources.get_or_default(source).agents;
-        if let Some(fair) = was {
-            agents.remove(&(fair, agent_queue));
-        }
-        if let Some(fair) = now {
-            agents.insert((fair, agent_queue));
-        }
+        let lane = self.agent_queues[agent_queue].lane;
         if let Some(key) = source.key {
             self.keys[key].sources.insert((lane, source));
         }
         self.show_source(workers, lane, source);
+    }
+
+    /// Puts an agent's entry where it belongs in one source; true when it was elsewhere.
+    fn move_entry(&mut self, agent_queue: Ix<AgentQueue>, source: SourceKey) -> bool {
+        let standing = self.standing(&self.agent_queues[agent_queue]);
+        let entry = &mut self.agent_queues[agent_queue];
+        let lane = entry.lane;
+        let Some(group) = entry.groups.get_mut(source) else { return false };
+        let now = standing.fair_key(group);
+        let changed = group.shown_key() != now;
+        if changed {
+            let agents = &mut self.lanes[lane].sources.get_or_default(source).agents;
+            group.shown = match (group.shown, now) {
+                (Some((_, slot)), Some(fair)) => {
+                    agents.replace(slot, (fair, agent_queue));
+                    Some((fair, slot))
+                }
+                (None, Some(fair)) => Some((fair, agents.insert((fair, agent_queue)))),
+                (Some((_, slot)), None) => {
+                    agents.remove(slot);
+                    None
+                }
+                (None, None) => None,
+            };
+        }
+        if group.bins.is_empty() {
+            entry.groups.prune(source);
+        }
+        changed
     }
 
     /// Brings what a source shows up to date.
@@ -326,7 +401,7 @@ impl Queue {
         let open = source.key.is_none_or(|key| self.keys[key].gate.is_open());
         let entry = &mut self.lanes[lane];
         let Some(hanging) = entry.sources.get_mut(source) else { return };
-        let now = if open { hanging.agents.first().copied() } else { None };
+        let now = if open { hanging.agents.first() } else { None };
         let was = std::mem::replace(&mut hanging.head, now);
         if hanging.agents.is_empty() {
             entry.sources.prune(source);
@@ -384,6 +459,22 @@ impl Queue {
         {
             entry.by_demand.remove(&demand);
         }
+    }
+}
+
+/// Where an agent stands in the fair order of its lane.
+struct Standing {
+    /// True: it has as many open attempts as it may.
+    withheld: bool,
+    load: u64,
+    served: u64,
+}
+
+impl Standing {
+    /// The key of the agent's entry for a group of its bins; `None` while it has none.
+    fn fair_key(&self, group: &Group) -> Option<FairKey> {
+        let ((rank, _), ()) = group.bins.first().filter(|_| !self.withheld)?;
+        Some(FairKey { load: self.load, served: self.served, rank })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Counters by lane and agent: every event counts, and every end counts once.
 
+use std::sync::Arc;
+
 use super::scenario::{START, Scenario, check, submission};
 use crate::command::AdminCommand;
 use crate::engine::{Counts, Engine};
@@ -165,7 +167,7 @@ fn agents_that_are_forgotten_stay_in_the_statistics_of_their_lane() {
     for number in 0..agents {
         effects.clear();
         let submission = submission(&format!("agent=a{number}"));
-        engine.apply(START, Command::Submit(Box::new(submission)), &mut effects);
+        engine.apply(START, Command::Submit(Arc::new(submission)), &mut effects);
         let Some(Notice::Offer(offer)) = effects.notices.pop() else { panic!("it starts at once") };
         engine.apply(START, Command::Finish(offer.fence, Outcome::Succeeded(None)), &mut effects);
     }

@@ -1,5 +1,7 @@
 //! Lanes and kinds that do not exist, errors in events, and lanes that were removed.
 
+use std::sync::Arc;
+
 use crate::command::AdminCommand;
 
 use crate::command::{ExecutorMode, ExecutorOffer, Submitted};
@@ -37,7 +39,7 @@ impl Fixture {
     /// Submits a job with the options of a scenario.
     fn submit(&mut self, options: &str) -> (Reply, Effects) {
         let submission = submission(options);
-        self.send(Command::Submit(Box::new(submission)))
+        self.send(Command::Submit(Arc::new(submission)))
     }
 
     fn configure(&mut self, settings: Settings) {
@@ -134,7 +136,7 @@ fn defect_19_a_submit_says_whether_its_kind_is_served() {
     );
     for (tenant, served) in [("acme", true), ("default", false)] {
         let submission = submission(&format!("kind=shoot tenant={tenant}"));
-        let command = Command::Submit(Box::new(submission));
+        let command = Command::Submit(Arc::new(submission));
         let reply = scenario.engine.apply(scenario.now, command, &mut Effects::default());
         assert_eq!(submitted(reply).served, served, "{tenant}");
     }

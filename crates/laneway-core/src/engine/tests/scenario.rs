@@ -21,8 +21,8 @@
 //!
 //! Words: `a1` is a job, `a1#2` its second attempt, `a1!` an attempt with a forged id; `r/n` is the job of node `n` of
 //! run `r`, `s/1` the first job of schedule `s`; `c1` is a connection of a worker; times are `500ms` or `30s`. An
-//! outcome is `ok`, `ok:result`, `skip`, `fail`, `fail:5s` (retry after), `permanent`, `canceled`, `back` (handed back)
-//! or `interrupted`.
+//! outcome is `ok`, `ok:result`, `keep:browser,profile` (succeeded, keeping these keys), `skip`, `fail`, `fail:5s` (retry
+//! after), `permanent`, `canceled`, `back` (handed back) or `interrupted`.
 //!
 //! # Jobs
 //!
@@ -34,6 +34,7 @@
 //! | `beat a1` | A leased executor renews the lease of the attempt. |
 //! | `finish a1 ok` | The executor reports the outcome of the attempt. |
 //! | `cancel a1 tenant=t1` | Cancels the job, for a caller of that tenant. |
+//! | `release a1 tenant=t1` | Frees the keys that the job keeps, for a caller of that tenant. |
 //!
 //! Options of a job: `tenant` `kind` `agent` `lane` `priority` `keys=profile:a` `idem=key/body` `callback=host`
 //! `after=5s` `deadline=9s` `queue=5s` `timeout=5s` `retries=1` `losses=1` `record=yes` (a rejection is recorded)
@@ -115,6 +116,13 @@
 //! | `resetall` | Resets every session. |
 //! | `usage chat 60/100` | Reports tokens used of a window. |
 //!
+//! # Records
+//!
+//! | example | meaning |
+//! |---|---|
+//! | `put profiles/p1 body=x expected=0 tenant=t1` | Stores a record, if it has the expected version. |
+//! | `remove profiles/p1 expected=7 tenant=t1` | Deletes a record, if it has the expected version. |
+//!
 //! # Schedules and webhooks
 //!
 //! | example | meaning |
@@ -138,6 +146,9 @@
 //! | `dispatches` | The dispatch records of the event log since the last time. |
 //! | `explain a1` | The state of a job, and by what it is blocked. |
 //! | `firings s` | The firing log of one schedule, or of all. |
+//! | `kept` | The keys that ended jobs keep. |
+//! | `keyuse browser:open` | How much of a key is taken. |
+//! | `records profiles after=p1 limit=2 tenant=t1` | The records of a collection. |
 //! | `session chat` | The state of a session. |
 //! | `showrun r` | The state of a run, and its results. |
 //! | `showschedule s` | The state of a schedule. |
@@ -150,6 +161,8 @@ mod render;
 mod store;
 mod tests;
 
+use std::sync::Arc;
+
 use crate::command::{
     AdminCommand, DeliveryCommand, LeaseCommand, ScheduleCommand, Submission, WorkerCommand, WorkflowCommand,
 };
@@ -158,8 +171,8 @@ use crate::lease::{LeaseFor, LeaseMessage, LeaseRequest};
 use crate::schedule::FireMode;
 use crate::worker::{DispatchLine, WorkerMessage, WorkerReport};
 use crate::{
-    Backoff, Command, ConnectionId, DeliveryRow, Effects, Jitter, Mono, Name, NextCall, Now, Origin, Reply,
-    RetryPolicy, RunSubmission, Settings, Span, TasksKept, Wall,
+    Backoff, Change, Command, ConnectionId, DeliveryRow, Effects, Jitter, Mono, Name, NextCall, Now, Origin,
+    Record, Reply, RetryPolicy, RunSubmission, Settings, Span, TasksKept, Wall,
 };
 use expect_test::Expect;
 use names::Names;
@@ -264,6 +277,13 @@ impl Scenario {
         self.store.delivery(self.names.job(name)).expect("a delivery is stored")
     }
 
+    /// A record that is there already.
+    pub(super) fn store_record(&mut self, record: Record) {
+        let change = Change::RecordPut { record: Box::new(record.clone()), replaces: None };
+        self.store.commit(&Effects { changes: vec![change], ..Effects::default() });
+        self.engine.resume_record(record);
+    }
+
     pub(super) fn all_runs_ended(&self) -> bool {
         self.store.all_runs_ended()
     }
@@ -298,11 +318,11 @@ impl Scenario {
                 })
             }
             Step::Submit { name, job } => {
-                let submission = Box::new(self.submission_of(*job));
+                let submission = Arc::new(self.submission_of(*job));
                 return self.apply(Command::Submit(submission), &[name]);
             }
             Step::Batch { names, job, atomic } => {
-                let items = names.iter().map(|_| self.submission_of((*job).clone())).collect();
+                let items = Arc::new(names.iter().map(|_| self.submission_of((*job).clone())).collect());
                 return self.apply(Command::SubmitBatch { items, atomic }, &names);
             }
             Step::Lease { name, job, holder } => {
@@ -338,6 +358,9 @@ impl Scenario {
             Named::Beat(attempt) => Command::Heartbeat(self.names.fence(&attempt)),
             Named::Finish(attempt, outcome) => Command::Finish(self.names.fence(&attempt), outcome),
             Named::Cancel { job, tenant } => Command::Cancel { tenant, job: self.names.job(&job), origin },
+            Named::Release { job, tenant } => {
+                Command::ReleaseKeys { tenant, job: self.names.job(&job), origin }
+            }
             Named::Ack { job, holder } => {
                 let what = LeaseFor::Job { tenant: None, job: self.names.job(&job) };
                 Command::Lease(LeaseCommand::Request(Box::new(LeaseRequest { what, holder })))
@@ -466,6 +489,11 @@ impl Scenario {
             Show::Dispatches => std::mem::take(&mut self.dispatches),
             Show::Explain(job) => vec![self.show_explanation(&job)],
             Show::Firings(schedule) => self.show_firings(schedule.as_ref()),
+            Show::Kept => self.show_kept(),
+            Show::KeyUse(key) => vec![self.show_key_use(&key)],
+            Show::Records { tenant, collection, after, limit } => {
+                self.show_records(&tenant, &collection, after.as_ref(), limit)
+            }
             Show::Run(run) => vec![self.show_run(&run)],
             Show::Schedule(schedule) => vec![self.show_schedule(&schedule)],
             Show::Session(key) => vec![self.show_session(&key)],

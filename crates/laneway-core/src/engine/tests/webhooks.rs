@@ -199,7 +199,7 @@ fn a_delivery_is_sent_again_by_hand_by_its_owner() {
 #[test]
 fn open_deliveries_are_bounded_and_those_beyond_the_bound_are_dropped() {
     check(expect![[r#"
-        given server webhooks_open=1 webhooks_pending=2
+        given server webhooks_open=1 webhooks_pending=3
         submit a1 callback=h | submit a2 callback=h | submit a3 callback=h
             a1 started #1
             a2 started #1
@@ -222,6 +222,23 @@ fn open_deliveries_are_bounded_and_those_beyond_the_bound_are_dropped() {
     assert_eq!((row.state, row.ended_at.is_some()), (DeliveryState::Dropped, true));
 }
 
+/// A tenant that fills the queue of deliveries must not drop those of others.
+#[test]
+fn defect_11_waiting_deliveries_of_two_tenants_leave_some_for_a_third() {
+    let mut scenario = Scenario::new();
+    scenario.play("server webhooks_open=1 webhooks_pending=32");
+    let mut waiting = |tenant: &str| {
+        let owed = (0..40).filter(|number| {
+            let name = format!("{tenant}{number}");
+            scenario.play(&format!("submit {name} callback=h tenant={tenant}"));
+            scenario.play(&format!("finish {name} ok"));
+            scenario.delivery(&name).state == DeliveryState::Waiting
+        });
+        owed.count()
+    };
+    assert_eq!([waiting("a"), waiting("b"), waiting("c")], [28, 2, 1]);
+}
+
 #[test]
 fn a_receiver_that_does_not_answer_blocks_no_other_receiver() {
     check(expect![[r#"
@@ -241,8 +258,8 @@ fn a_receiver_that_does_not_answer_blocks_no_other_receiver() {
             b1 succeeded #1 (done)
             deliver b1 try 1
             b2 succeeded #1 (done)
-        tried b1 200
             deliver b2 try 1
+        tried b1 200
         tried b2 200
         tried s1 down
             deliver s3 try 1
@@ -258,18 +275,25 @@ fn defect_11_slow_receivers_of_one_tenant_leave_tries_for_others() {
         scenario.play(&format!("submit {name} callback={name} tenant=slow"));
     }
     scenario.play("submit b1 callback=h tenant=t2");
+    scenario.play("submit b2 callback=h tenant=t2");
     let slow: Vec<String> = (1..=8)
         .flat_map(|n| scenario.play(&format!("finish a{n} ok")))
         .filter(|line| line.contains("deliver"))
         .collect();
-    assert_eq!(slow.len(), 4, "one tenant alone has half of the tries: {slow:?}");
+    assert_eq!(slow.len(), 7, "one tenant alone has all tries but the reserve: {slow:?}");
     assert_eq!(scenario.play("finish b1 ok"), ["b1 succeeded #1 (done)", "deliver b1 try 1"]);
+    assert_eq!(scenario.play("finish b2 ok"), ["b2 succeeded #1 (done)"]);
+    assert_eq!(scenario.play("tried a1 200"), Vec::<String>::new(), "the reserve is free again first");
+    assert_eq!(
+        scenario.play("tried a2 200"),
+        ["deliver b2 try 1"],
+        "then the tenant with the fewest is next"
+    );
     assert_eq!(
         scenario.play("tried b1 200"),
-        Vec::<String>::new(),
-        "what is free stays free for the next tenant"
+        ["deliver a8 try 1"],
+        "no other tenant waits: it is lent again"
     );
-    assert_eq!(scenario.play("tried a1 200"), ["deliver a5 try 1"]);
 }
 
 #[test]

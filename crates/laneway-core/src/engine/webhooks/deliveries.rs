@@ -15,6 +15,7 @@ use crate::engine::numbers::Numbers;
 use crate::engine::webhooks::Webhooks;
 use crate::engine::webhooks::fair_queue::queue_of;
 use crate::settings::WebhookSettings;
+use crate::share::Pool;
 use crate::{
     Change, Effects, EventKind, JobId, JobRow, Mono, Name, Notice, Now, Origin, Rejection, RejectionCode,
     Reply, Seq, Span,
@@ -110,7 +111,8 @@ impl Webhooks {
     /// Why one more delivery of the tenant does not fit; `None` when it does.
     fn full_for(&self, tenant: &Name, settings: &WebhookSettings) -> Option<&'static str> {
         let of_tenant = self.by_tenant.get(tenant).copied().unwrap_or(0);
-        if self.pending.len() >= settings.pending_max as usize {
+        // A tenant alone may borrow all but a reserve, so that it cannot keep the deliveries of others from waiting.
+        if Pool::new(settings.pending_max, self.pending.len() as u64).left_to(of_tenant, false) == 0 {
             Some(TOO_MANY)
         } else {
             (of_tenant >= settings.pending_per_tenant_max).then_some(TOO_MANY_OF_TENANT)
@@ -125,7 +127,7 @@ impl Webhooks {
         effects: &mut Effects,
     ) {
         self.queue.limit(settings.open_per_host_max);
-        while let Some(seq) = self.queue.next(now.mono, self.free(settings)) {
+        while let Some(seq) = self.queue.next(now.mono, self.pool(settings)) {
             self.open += 1;
             let pending = self.pending.get_mut(&seq).expect("a queued delivery waits");
             pending.due = None;
@@ -136,13 +138,13 @@ impl Webhooks {
 
     /// When the next delivery can be handed out.
     pub(in crate::engine) fn next_at(&self, settings: &WebhookSettings) -> Option<Mono> {
-        let free = self.free(settings);
-        self.queue.next_at(free).filter(|_| free > 0)
+        let pool = self.pool(settings);
+        self.queue.next_at(pool).filter(|_| pool.free > 0)
     }
 
-    /// How many more may be under way.
-    fn free(&self, settings: &WebhookSettings) -> u32 {
-        settings.open_max.saturating_sub(self.open)
+    /// How many may be under way.
+    fn pool(&self, settings: &WebhookSettings) -> Pool {
+        Pool::new(settings.open_max, self.open)
     }
 
     /// A try has ended: the delivery succeeded, waits for the next try, or is given up.

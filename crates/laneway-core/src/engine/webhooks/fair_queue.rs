@@ -1,12 +1,13 @@
 //! The fair order of deliveries: each tenant and host has a queue of its own, and queues are served in rotation.
 //!
 //! Each queue has only so many deliveries under way. A receiver that does not answer fills its own queue and delays no
-//! delivery to other hosts. Nor do many such receivers of one tenant: a tenant never has more under way than are still free.
+//! delivery to other hosts. Nor do many such receivers of one tenant: the tenant with the fewest under way goes first, and
+//! every tenant leaves the reserve of [`crate::share`] to others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::share::may_take;
+use crate::share::Pool;
 use crate::{DeliveryRow, Mono, Name, Seq};
 
 /// Names a queue: a tenant, and a host that it calls.
@@ -93,8 +94,8 @@ impl FairQueue {
         self.change(key, |queue| queue.open -= 1);
     }
 
-    /// Hands out the first delivery of the next ready queue; it is under way from here on. `free`: how many more may be.
-    pub(super) fn next(&mut self, now: Mono, free: u32) -> Option<Seq> {
+    /// Hands out the first delivery of the next ready queue; it is under way from here on. `pool`: how many may be.
+    pub(super) fn next(&mut self, now: Mono, pool: Pool) -> Option<Seq> {
         while let Some((at, key)) = self.later.first().filter(|(at, _)| *at <= now).cloned() {
             self.later.remove(&(at, key.clone()));
             let queue = self.queues.get_mut(&key).expect("a listed queue exists");
@@ -104,7 +105,7 @@ impl FairQueue {
                 tenant.ready.insert((served, key.1.clone()));
             });
         }
-        let key = self.next_queue(free)?;
+        let key = self.next_queue(pool)?;
         self.served += 1;
         let served = self.served;
         let mut taken = None;
@@ -117,17 +118,17 @@ impl FairQueue {
     }
 
     /// When the next delivery is due, of the queues below their limit and of tenants that may have one more under way.
-    pub(super) fn next_at(&self, free: u32) -> Option<Mono> {
+    pub(super) fn next_at(&self, pool: Pool) -> Option<Mono> {
         let first = |key: QueueKey| self.queues[&key].due.first().map(|(at, _)| *at);
-        self.next_queue(free).and_then(first).or(self.later.first().map(|(at, _)| *at))
+        self.next_queue(pool).and_then(first).or(self.later.first().map(|(at, _)| *at))
     }
 
     /// The ready queue that is served next. The first tenant has the fewest under way: if its share is used, so are all
     /// others'.
-    fn next_queue(&self, free: u32) -> Option<QueueKey> {
+    fn next_queue(&self, pool: Pool) -> Option<QueueKey> {
         let ((open, _), tenant) = self.order.first()?;
         let (_, host) = self.tenants[tenant].ready.first()?;
-        may_take(*open, free).then(|| (tenant.clone(), host.clone()))
+        (pool.left_to(*open, false) > 0).then(|| (tenant.clone(), host.clone()))
     }
 
     /// Sets how many of one queue may be under way at once.

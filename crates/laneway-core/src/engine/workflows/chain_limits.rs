@@ -238,11 +238,17 @@ impl Workflows {
 
     /// Others of its chains that run.
     pub(in crate::engine) fn mates(&self, jobs: &Jobs, job: Ix<Job>) -> Mates {
+        if !jobs[job].in_run() {
+            return Mates::default();
+        }
         self.chains.mates(job, self.levels_of(jobs, job))
     }
 
     /// An attempt of a job opened.
     pub(in crate::engine) fn enter_chain(&mut self, jobs: &Jobs, job: Ix<Job>) {
+        if !jobs[job].in_run() {
+            return;
+        }
         let levels = self.levels_of(jobs, job);
         for Level { key, linked } in &levels {
             self.chains.open.entry(key.clone()).or_default().side(*linked).insert(job);
@@ -254,6 +260,9 @@ impl Workflows {
 
     /// The attempt of a job closed. Returns the others of its chains that run.
     pub(in crate::engine) fn leave_chain(&mut self, jobs: &Jobs, job: Ix<Job>) -> Mates {
+        if !jobs[job].in_run() {
+            return Mates::default();
+        }
         let mates = self.mates(jobs, job);
         for Level { key, linked } in self.chains.of.remove(&job).into_iter().flatten() {
             let running = self.chains.open.entry(key.clone()).or_default();
@@ -312,6 +321,9 @@ impl Engine {
         now: Now,
         capacity: Option<&FreeCapacity>,
     ) -> Option<Ix<Job>> {
+        if self.workflows.no_called_node_waits() {
+            return None;
+        }
         let first = |queued: &BTreeSet<(u64, Ix<Job>)>| {
             queued.iter().copied().find(|&(_, job)| self.may_start_called(now, job, capacity))
         };

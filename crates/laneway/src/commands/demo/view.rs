@@ -193,7 +193,8 @@ fn bar(output: &Output, lane: &Lane) -> String {
 
 fn agents_table(stats: &Stats) -> Table {
     let mut table = Table::new().left("AGENT").left("LANE").right("RUNNING").right("WAITING");
-    let mut agents: Vec<_> = stats.agents.iter().filter(|agent| agent.lane.starts_with("demo-")).collect();
+    let is_shown = |lane: &str| lane.starts_with("demo-") || lane == laneway_browser::kinds::LANE;
+    let mut agents: Vec<_> = stats.agents.iter().filter(|agent| is_shown(&agent.lane)).collect();
     agents.sort_by(|a, b| (&a.lane, &a.agent).cmp(&(&b.lane, &b.agent)));
     for agent in agents.into_iter().take(AGENTS_MAX) {
         table.row(vec![

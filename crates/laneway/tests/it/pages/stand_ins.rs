@@ -31,7 +31,7 @@ pub fn cargo(command: &str) -> Result<Cargo, String> {
     while let Some(flag) = flags.next() {
         check_flag(verb, flag)?;
         match *flag {
-            "--release" => {}
+            "--release" | "--locked" => {}
             "--path" => folder = Some(*flags.next().ok_or("--path has no value")?),
             other => return Err(format!("this test does not know {other}")),
         }
@@ -123,7 +123,7 @@ pub fn script(command: &str) -> Result<(), String> {
 #[test]
 fn commands_that_would_not_work_are_found() {
     assert_eq!(cargo("cargo run --release -- serve   # a server"), Ok(Cargo::Run(vec!["serve".to_owned()])));
-    assert_eq!(cargo("cargo install --path crates/laneway"), Ok(Cargo::Install));
+    assert_eq!(cargo("cargo install --locked --path crates/laneway"), Ok(Cargo::Install));
     for wrong in [
         "cargo run --relase -- serve",
         "cargo install --path crates/laneway-wire",
@@ -136,4 +136,32 @@ fn commands_that_would_not_work_are_found() {
     for wrong in ["scripts/test fmt clipy", "scripts/tests", "Cargo.toml"] {
         assert!(script(wrong).is_err(), "{wrong}");
     }
+}
+
+/// The commands of the README that no test of this file runs: `scripts/test` runs one, and the build machine the other.
+#[test]
+fn defect_19_the_build_machine_runs_what_the_readme_prints() {
+    let readme = repository::read("README.md");
+    let printed = |start: &str| {
+        let line = readme.lines().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("the README prints no {start:?}")).split(" #").next().unwrap().trim()
+    };
+    let machine = repository::read(".ci/run");
+    let last = machine.lines().rev().find(|line| !line.trim().is_empty()).unwrap();
+    assert_eq!(
+        last.strip_prefix("exec "),
+        Some(printed("scripts/test")),
+        ".ci/run ends with the printed command"
+    );
+    let script = repository::read("scripts/test");
+    let all = script.lines().find_map(|line| line.strip_prefix("    set -- ")).unwrap();
+    let help = Command::new(repository::root().join("scripts/test")).arg("--help").output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let listed = help.split_once("only these steps (").unwrap().1.split_once(')').unwrap().0;
+    assert_eq!(all, listed.replace(", ", " "), "without arguments, scripts/test runs every step");
+    assert!(all.split(' ').any(|step| step == "install"));
+    // The step reads its command from the README, so that it runs what is printed.
+    assert!(script.contains("command=\"$(grep -m 1 '^cargo install ' README.md)\""));
+    assert!(script.contains("bash -c \"$command\""));
+    assert!(cargo(printed("cargo install ")).is_ok());
 }

@@ -1,5 +1,7 @@
 //! Recorded rejections: their rows and their bounds.
 
+use std::sync::Arc;
+
 use crate::command::{RejectionCode, Submission};
 use crate::engine::tests::scenario::{START, check, submission};
 use crate::engine::{Engine, RECORDED_REJECTIONS_PER_MINUTE};
@@ -15,7 +17,7 @@ fn full_engine() -> Engine {
 fn submit(engine: &mut Engine, now: Now, payload_len: usize, effects: &mut Effects) -> crate::Rejection {
     let payload = vec![0; payload_len].into();
     let submission = Submission { payload, ..submission("record=yes") };
-    match engine.apply(now, Command::Submit(Box::new(submission)), effects) {
+    match engine.apply(now, Command::Submit(Arc::new(submission)), effects) {
         Reply::Rejected(rejection) => rejection,
         other => panic!("the queue is full: {other:?}"),
     }

@@ -517,7 +517,7 @@ fn claims_of_a_lane_that_pushes_and_too_many_kinds_are_rejected() {
         claim w1
             rejected: invalid: lane: its jobs are pushed to executors; claim in a lane for pull workers
         claim w1 lane=nowhere
-            not found
+            rejected: unknown_lane: lane: there is no lane "nowhere"; create it with PUT /v1/lanes/nowhere, or list all lanes with GET /v1/lanes
         executor leases leased kinds=far slots=1
             rejected: invalid: executor: the name "leases" is reserved by the server; choose another
     "#]]);

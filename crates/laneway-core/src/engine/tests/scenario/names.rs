@@ -114,6 +114,12 @@ impl Names {
         known.map_or_else(|| "?".to_owned(), |(name, _)| name.clone())
     }
 
+    /// The name of the job whose id is written in a text.
+    pub(super) fn of_job_text(&self, id: &str) -> &str {
+        let known = self.jobs.iter().find(|(_, known)| known.to_string() == id);
+        known.map_or("?", |(name, _)| name)
+    }
+
     pub(super) fn of_run(&self, run: RunId) -> String {
         let known = self.runs.iter().find(|(_, id)| **id == run);
         known.map_or_else(|| "?".to_owned(), |(name, _)| name.clone())

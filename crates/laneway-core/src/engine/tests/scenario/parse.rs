@@ -13,8 +13,8 @@ use crate::engine::Restart;
 use crate::lease::LeaseUpdate;
 use crate::worker::{Register, WorkerReport};
 use crate::{
-    Claim, Command, ConnectionId, Failure, Holder, LoadReading, Member, Name, Outcome, QuietState, RunSpec,
-    SchedulePatch, Settings, Span, TryOutcome,
+    Claim, Command, ConnectionId, Failure, Holder, Key, LoadReading, Member, Name, Outcome, QuietState,
+    RecordCommand, RunSpec, SchedulePatch, Settings, Span, TryOutcome,
 };
 pub(super) use args::{Args, Context, Parsed, name, number, span};
 pub(super) use job::Job;
@@ -63,6 +63,10 @@ pub(super) enum Named {
     Beat(AttemptRef),
     Finish(AttemptRef, Outcome),
     Cancel {
+        job: String,
+        tenant: Option<Name>,
+    },
+    Release {
         job: String,
         tenant: Option<Name>,
     },
@@ -159,6 +163,9 @@ pub(super) enum Show {
     Dispatches,
     Explain(String),
     Firings(Option<Name>),
+    Kept,
+    KeyUse(Key),
+    Records { tenant: Name, collection: Name, after: Option<Name>, limit: usize },
     Run(String),
     Schedule(String),
     Session(Name),
@@ -194,6 +201,7 @@ pub(super) const VERBS: &[(&str, Read)] = &[
     ("beat", |args| Ok(Named::Beat(args.attempt()?).into())),
     ("finish", |args| Ok(Named::Finish(args.attempt()?, outcome(args)?).into())),
     ("cancel", |args| Ok(Named::Cancel { job: args.text("job")?, tenant: args.name("tenant")? }.into())),
+    ("release", |args| Ok(Named::Release { job: args.text("job")?, tenant: args.name("tenant")? }.into())),
     ("executor", executor),
     ("withdraw", |args| Ok(admin(AdminCommand::Withdraw(args.named("executor")?)))),
     ("drain", |_| Ok(admin(AdminCommand::Drain))),
@@ -272,6 +280,8 @@ pub(super) const VERBS: &[(&str, Read)] = &[
         Ok(Step::Send(Command::Session(SessionCommand::ResetAll { origin })))
     }),
     ("usage", usage),
+    ("put", put_record),
+    ("remove", remove_record),
     ("schedule", schedule::put),
     ("update", schedule::update),
     ("toggle", schedule::toggle),
@@ -289,6 +299,16 @@ pub(super) const VERBS: &[(&str, Read)] = &[
     ("dispatches", |_| Ok(Step::Show(Show::Dispatches))),
     ("explain", |args| Ok(Step::Show(Show::Explain(args.text("job")?)))),
     ("firings", |args| Ok(Step::Show(Show::Firings(args.word("schedule").ok().map(name).transpose()?)))),
+    ("kept", |_| Ok(Step::Show(Show::Kept))),
+    ("keyuse", |args| Ok(Step::Show(Show::KeyUse(job::key(args.word("key")?)?)))),
+    ("records", |args| {
+        Ok(Step::Show(Show::Records {
+            tenant: args.name_or("tenant", "default")?,
+            collection: args.named("collection")?,
+            after: args.name("after")?,
+            limit: args.number("limit")?.map_or(usize::MAX, |limit| limit as usize),
+        }))
+    }),
     ("session", |args| Ok(Step::Show(Show::Session(args.named("session")?)))),
     ("showrun", |args| Ok(Step::Show(Show::Run(args.text("run")?)))),
     ("showschedule", |args| Ok(Step::Show(Show::Schedule(args.text("schedule")?)))),
@@ -371,6 +391,34 @@ fn usage(args: &mut Args<'_>) -> Parsed<Step> {
     Ok(Step::Send(Command::Session(SessionCommand::Usage { tenant, key, tokens, window })))
 }
 
+fn put_record(args: &mut Args<'_>) -> Parsed<Step> {
+    let (collection, id) = record_name(args)?;
+    Ok(Step::Send(Command::Record(Box::new(RecordCommand::Put {
+        tenant: args.name_or("tenant", "default")?,
+        collection,
+        id,
+        expected_version: args.number("expected")?.map(u64::from),
+        body: args.option("body").unwrap_or_default().as_bytes().into(),
+        origin: Scenario::origin(),
+    }))))
+}
+
+fn remove_record(args: &mut Args<'_>) -> Parsed<Step> {
+    let (collection, id) = record_name(args)?;
+    Ok(Step::Send(Command::Record(Box::new(RecordCommand::Delete {
+        tenant: args.name_or("tenant", "default")?,
+        collection,
+        id,
+        expected_version: args.number("expected")?.map(u64::from),
+        origin: Scenario::origin(),
+    }))))
+}
+
+fn record_name(args: &mut Args<'_>) -> Parsed<(Name, Name)> {
+    let (collection, id) = args.word("record")?.split_once('/').ok_or("a record is collection/id")?;
+    Ok((name(collection)?, name(id)?))
+}
+
 fn tried(args: &mut Args<'_>) -> Parsed<Step> {
     let job = args.text("job")?;
     let outcome = match args.word("answer")? {
@@ -381,13 +429,17 @@ fn tried(args: &mut Args<'_>) -> Parsed<Step> {
     Ok(Named::Tried { job, outcome }.into())
 }
 
-/// `ok`, `ok:result`, `skip`, `fail`, `fail:5s` (retry after), `permanent`, `canceled`, `back` or `interrupted`.
+/// `ok`, `ok:result`, `keep:key,key`, `skip`, `fail`, `fail:5s` (retry after), `permanent`, `canceled`, `back` or `interrupted`.
 fn outcome(args: &mut Args<'_>) -> Parsed<Outcome> {
     let word = args.word("outcome")?;
     let failure = Failure::retryable("test", "it failed");
     Ok(match word.split_once(':').unwrap_or((word, "")) {
         ("ok", "") => Outcome::Succeeded(None),
         ("ok", result) => Outcome::Succeeded(Some(result.as_bytes().into())),
+        ("keep", keys) => {
+            let keys = keys.split(',').map(name).collect::<Parsed<Vec<Name>>>()?;
+            Outcome::SucceededKeeping { result: None, keys }
+        }
         ("skip", "") => Outcome::Skipped(None),
         ("fail", "") => Outcome::Failed(failure),
         ("fail", later) => Outcome::Failed(Failure { retry_after: Some(span(later)?), ..failure }),

@@ -9,7 +9,8 @@ use crate::run::RunLine;
 use crate::schedule::ScheduleLine;
 use crate::worker::WorkerView;
 use crate::{
-    Effects, Event, EventKind, FiringStatus, Grant, JobId, Name, NextAnswer, Reply, SessionStopped, Wall,
+    Effects, Event, EventKind, FiringStatus, Grant, JobId, KeptKeys, Key, Name, NextAnswer, Record, Reply,
+    SessionStopped, Wall,
 };
 
 /// Renders with the names of a scenario.
@@ -53,7 +54,11 @@ impl Render<'_> {
             Reply::Duplicate => "duplicate".into(),
             Reply::Gap => "gap".into(),
             Reply::Registered(registered) => format!("lease {} s", registered.lease.0 / 1_000),
+            Reply::KeysReleased(keys) if keys.is_empty() => "keeps no keys".into(),
+            Reply::Conflict { version } => format!("conflict: version {version}"),
             Reply::Submitted(_)
+            | Reply::KeysReleased(_)
+            | Reply::Record(_)
             | Reply::RunSubmitted(_)
             | Reply::NextCalled
             | Reply::Schedule(_)
@@ -98,6 +103,10 @@ impl Render<'_> {
         if let Some(job) = &event.job {
             let reason = job.reason.map_or(String::new(), |reason| format!(" ({reason})"));
             return format!("{} {action} #{}{reason}", self.names.of_job(job.id), job.attempt);
+        }
+        if matches!(event.kind, EventKind::KeysKept | EventKind::KeysReleased) {
+            let (job, rest) = detail.strip_prefix("job ").and_then(|rest| rest.split_once(' ')).unwrap();
+            return format!("{} {} {rest}", event.kind, self.names.of_job_text(job));
         }
         if event.kind >= EventKind::WorkerConnected {
             return format!("{} {detail}", event.kind);
@@ -151,6 +160,40 @@ impl Render<'_> {
 
 /// The views that a scenario can ask for.
 impl Scenario {
+    pub(super) fn show_kept(&self) -> Vec<String> {
+        let line = |row: KeptKeys| {
+            let keys: Vec<String> =
+                row.keys.iter().map(|key| format!("{}:{}", key.name, key.value)).collect();
+            let since = row.since.since(START.wall).0 / 1_000;
+            let (job, tenant) = (self.names.of_job(row.job), row.tenant);
+            format!("{job} of {tenant} keeps {} since {since} s", keys.join(","))
+        };
+        self.engine.kept_keys(None).into_iter().map(line).collect()
+    }
+
+    pub(super) fn show_key_use(&self, key: &Key) -> String {
+        let used = self.engine.key_use(&Name::fixed("default"), key);
+        let full = if used.is_full() { ", full" } else { "" };
+        format!("{} open, {} kept, limit {}{full}", used.open, used.kept, used.limit)
+    }
+
+    pub(super) fn show_records(
+        &self,
+        tenant: &Name,
+        collection: &Name,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Vec<String> {
+        let line = |record: &Record| {
+            let body = String::from_utf8_lossy(&record.body);
+            let since = |at: Wall| at.since(START.wall).0 / 1_000;
+            let (created, updated) = (since(record.created_at), since(record.updated_at));
+            let (id, version) = (&record.name.id, record.version);
+            format!("{id} version {version}: {body:?}, created at {created} s, updated at {updated} s")
+        };
+        self.engine.records_in(tenant, collection, after, limit).iter().map(line).collect()
+    }
+
     pub(super) fn show_capacity(&self) -> String {
         let view = self.engine.capacity(self.now);
         format!(
@@ -324,7 +367,10 @@ fn hold(hold: &Hold) -> String {
         }
         Hold::NoExecutor { kind } => format!("no executor for {kind}"),
         Hold::ExecutorFull { executor, used, limit } => format!("executor {executor} {used}/{limit}"),
-        Hold::KeyFull { name, value, used, limit } => format!("key {name}:{value} {used}/{limit}"),
+        Hold::KeyFull { name, value, used, limit, kept: 0 } => format!("key {name}:{value} {used}/{limit}"),
+        Hold::KeyFull { name, value, used, limit, kept } => {
+            format!("key {name}:{value} {used}/{limit}, {kept} kept")
+        }
         Hold::NotQuiet { state, rule } => format!("{} and not {}", state.as_str(), rule.as_str()),
         Hold::NoUnits { cost, free, usable } => format!("cost {cost} of {free} free units, {usable} usable"),
         Hold::Reserved { .. } => "units are reserved for another job".into(),

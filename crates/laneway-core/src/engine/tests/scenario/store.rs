@@ -6,7 +6,8 @@ use crate::effect::Notice;
 use crate::engine::{Recovery, Restart, StoreCounters};
 use crate::{
     Bytes, CallRow, Change, DeliveryRow, DeliveryState, Effects, EndedMember, FiringLogEntry, JobId, JobRow,
-    Name, Now, OpenAttempt, Prior, PriorRun, RunId, RunRow, Schedule, ScheduleId, SessionRow, Settings, Wall,
+    KeptKeys, Name, Now, OpenAttempt, Prior, PriorRun, Record, RecordName, RunId, RunRow, Schedule,
+    ScheduleId, SessionRow, Settings, Wall,
 };
 
 /// Rows by their sequence numbers, ids or names.
@@ -27,6 +28,8 @@ pub(super) struct Store {
     schedules: BTreeMap<ScheduleId, Schedule>,
     slots: BTreeSet<(ScheduleId, Wall)>,
     firings: Vec<FiringLogEntry>,
+    kept_keys: BTreeMap<JobId, KeptKeys>,
+    records: BTreeMap<RecordName, Record>,
     last_event: u64,
 }
 
@@ -97,6 +100,8 @@ impl Store {
             _ => {
                 self.put_run(change);
                 self.put_schedule(change);
+                self.put_kept_keys(change);
+                self.put_record(change);
             }
         }
     }
@@ -116,6 +121,32 @@ impl Store {
             }
             Change::CallPut(row) => {
                 self.calls.insert(row.target.0, (**row).clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn put_kept_keys(&mut self, change: &Change) {
+        match change {
+            Change::KeysKept(row) => {
+                assert!(self.kept_keys.insert(row.job, (**row).clone()).is_none(), "a job keeps keys once");
+            }
+            Change::KeysReleased(job) => {
+                assert!(self.kept_keys.remove(job).is_some(), "a job that keeps keys releases them");
+            }
+            _ => {}
+        }
+    }
+
+    fn put_record(&mut self, change: &Change) {
+        match change {
+            Change::RecordPut { record, replaces } => {
+                let was = self.records.insert(record.name.clone(), (**record).clone());
+                assert_eq!(was.map(|was| was.version), *replaces, "the stored version is replaced");
+            }
+            Change::RecordDeleted { name, version } => {
+                let was = self.records.remove(name).expect("a stored record is deleted");
+                assert_eq!(was.version, *version, "the stored version is deleted");
             }
             _ => {}
         }
@@ -169,6 +200,12 @@ impl Store {
         }
         for row in self.sessions.values() {
             recovery.session(row.clone());
+        }
+        for row in self.kept_keys.values() {
+            recovery.kept_keys(row.clone());
+        }
+        for record in self.records.values() {
+            recovery.record(record.clone());
         }
         for row in self.deliveries.values().filter(|row| row.state == DeliveryState::Waiting) {
             let sent = self.tries.get(&row.seq.0) == Some(&(row.tries + 1));

@@ -32,10 +32,6 @@ pub(super) fn read(args: &mut Args<'_>) -> Parsed<Box<Job>> {
         |host: &str| Ok(Callback { url: format!("https://{host}/done").into(), format: name("laneway")? });
     let after = |word: &str| Ok(wall + span(word)?);
     let priority = |word: &str| word.parse().map_err(|_| format!("{word:?} is not a priority"));
-    let key = |word: &str| {
-        let (key, value) = word.split_once(':').ok_or("it is name:value")?;
-        Ok(Key { name: name(key)?, value: name(value)? })
-    };
     let spec = JobSpec {
         agent: args.name_or("agent", "A")?,
         lane: args.name_or("lane", "main")?,
@@ -55,6 +51,12 @@ pub(super) fn read(args: &mut Args<'_>) -> Parsed<Box<Job>> {
     };
     let record_rejection = args.option("record").is_some();
     Ok(Box::new(Job { spec, record_rejection, strict_lane: args.option("strict").is_some() }))
+}
+
+/// `profile:p1`: the name of a key and its value.
+pub(super) fn key(word: &str) -> Parsed<Key> {
+    let (key, value) = word.split_once(':').ok_or("it is name:value")?;
+    Ok(Key { name: name(key)?, value: name(value)? })
 }
 
 /// `key` or `key/body`: the same key with another body is a conflict.

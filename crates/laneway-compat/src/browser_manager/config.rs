@@ -1,0 +1,19 @@
+//! The section `[dialects.browser_manager]`.
+
+use laneway_runtime::config::{DialectKey, DialectSection};
+
+use super::settings::{SETTINGS, Setting};
+
+/// The section, for the schema of the configuration. The lane and the limits belong to the section `[browsers]`; the setting keys
+/// of the original are other names for them.
+pub static SECTION: DialectSection = DialectSection {
+    name: super::NAME,
+    defaults: include_str!("config.default.toml"),
+    keys: &[alias(&SETTINGS[0]), alias(&SETTINGS[1]), alias(&SETTINGS[2]), alias(&SETTINGS[3])],
+    jobs: &[],
+    lane_variables: &[],
+};
+
+const fn alias(setting: &Setting) -> DialectKey {
+    DialectKey::Alias { key: setting.key, to: setting.to }
+}
