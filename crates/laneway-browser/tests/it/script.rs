@@ -106,11 +106,14 @@ async fn failed_steps_are_named() {
             true
         )
     );
-    let endless = json!({"timeoutMs": 300, "steps": [{"kind": "evaluate", "expression": "while (true) {}"}]});
-    assert_eq!(
-        failed(run(&world, &output, endless).await.unwrap_err()),
-        ("the script did not end within 300 ms; it was at steps[0] (evaluate)".to_owned(), "timed_out", true)
-    );
+    // Also when the time of the browser and that of the server end in the same moment.
+    for limit in [300, 20, 21, 22, 23, 24, 25, 26, 27, 28] {
+        let endless =
+            json!({"timeoutMs": limit, "steps": [{"kind": "evaluate", "expression": "while (true) {}"}]});
+        let error = failed(run(&world, &output, endless).await.unwrap_err());
+        let text = format!("the script did not end within {limit} ms; it was at steps[0] (evaluate)");
+        assert_eq!(error, (text, "timed_out", true));
+    }
     world.site.put_silent("/silent");
     let never = json!({"steps": [{"kind": "navigate", "url": world.site.url("/silent"), "timeoutMs": 300}]});
     let error = run(&world, &output, never).await.unwrap_err();
@@ -143,6 +146,13 @@ async fn failed_steps_are_named() {
         error.to_string(),
         "steps[0] (screenshot): the artifact \"screenshot-0.png\" cannot be kept: the disk is full"
     );
+    // What ends an action that is late ends no later one.
+    for limit in [20, 25, 30] {
+        let never = json!({"timeoutMs": limit, "steps": [{"kind": "evaluate", "expression": "new Promise(() => {})"}]});
+        assert_eq!(run(&world, &output, never).await.unwrap_err().code(), "timed_out");
+        let next = json!({"steps": [{"kind": "evaluate", "expression": "1 + 2", "name": "sum"}]});
+        assert_eq!(run(&world, &output, next).await.unwrap()["results"]["sum"], 3);
+    }
     // The page still works after all of this.
     world.show("<p>fine</p>").await;
     world.end().await;
