@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::client::ServerArgs;
 use crate::commands::{
     artifacts, backup, bench, browsers, capacity, completions, config, deliveries, demo, drain, events,
-    instances, jobs, lanes, leases, profiles, runs, schedules, serve, sessions, stats, store, submit, token,
-    worker, workers,
+    instances, jobs, lanes, leases, man, profiles, runs, schedules, serve, sessions, stats, store, submit,
+    token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;
@@ -61,6 +61,8 @@ pub enum Command {
     Bench(bench::BenchArgs),
     /// Write completions for a shell
     Completions(completions::CompletionsArgs),
+    /// Write the manual pages to a directory
+    Man(man::ManArgs),
 }
 
 /// The subcommands that run in the runtime of the program.
@@ -98,6 +100,8 @@ pub enum AsyncCommand {
     Drain(drain::DrainArgs),
     /// Show current statistics
     Stats(stats::StatsArgs),
+    /// Show whether the server is well
+    Health,
     /// Follow the stream of events
     Events(events::EventsArgs),
     /// Write the store to one file, with or without a running server

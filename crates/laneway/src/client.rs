@@ -264,8 +264,13 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 /// True when an older server does not know a query parameter: a call without it helps.
 pub fn is_unknown_parameter(error: &anyhow::Error) -> bool {
+    is_problem(error, "unknown_field")
+}
+
+/// True when the server rejected a call with this code.
+pub fn is_problem(error: &anyhow::Error, code: &str) -> bool {
     let problem = error.downcast_ref::<CliError>().and_then(|cli_error| cli_error.problem.as_deref());
-    problem.is_some_and(|problem| problem.code == "unknown_field")
+    problem.is_some_and(|problem| problem.code == code)
 }
 
 /// The error for an answer that was cut off.

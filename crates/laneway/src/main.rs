@@ -70,6 +70,7 @@ fn run(cli: Cli, output: &Output, environment: &Environment) -> anyhow::Result<(
             commands::completions::run(output, &args);
             Ok(())
         }
+        Command::Man(args) => commands::man::run(output, &args),
     }
 }
 
@@ -112,6 +113,7 @@ async fn run_async(
         AsyncCommand::Schedules(args) => commands::schedules::run(output, &client, &args).await,
         AsyncCommand::Drain(args) => commands::drain::run(output, &client, &args).await,
         AsyncCommand::Stats(args) => commands::stats::run(output, &client, &args).await,
+        AsyncCommand::Health => commands::health::run(output, &client).await,
         AsyncCommand::Events(args) => commands::events::run(output, &client, &args).await,
         AsyncCommand::Backup(args) => commands::backup::back_up(output, environment, args).await,
         AsyncCommand::Restore(args) => commands::backup::restore(output, environment, args).await,
