@@ -85,7 +85,16 @@ impl Splitter {
     ) -> Result<(), ApiError> {
         // Where the job begins in these bytes.
         let mut from = 0;
-        for (index, &byte) in bytes.iter().enumerate() {
+        let mut index = 0;
+        while let Some(&byte) = bytes.get(index) {
+            if matches!(self.part, Part::Nested) && self.nesting.in_string && !self.nesting.escaped {
+                let len = text_len(&bytes[index..]);
+                self.at.step_all(&bytes[index..index + len]);
+                index += len;
+                if len > 0 {
+                    continue;
+                }
+            }
             if matches!(self.part, Part::Scalar) && ends_scalar(byte) {
                 self.complete(&bytes[from..index], &mut found)?;
             }
@@ -104,6 +113,7 @@ impl Splitter {
                 Part::Scalar => {}
             }
             self.at.step(byte);
+            index += 1;
         }
         if matches!(self.part, Part::Nested | Part::Scalar) {
             self.job.extend_from_slice(&bytes[from..]);
@@ -233,6 +243,11 @@ pub fn parse_job<'a>(job: &'a [u8], origin: &Origin) -> Result<Result<JobRequest
 /// True for the name `jobs`, in quotes.
 fn is_jobs(name: &[u8]) -> bool {
     serde_json::from_slice::<String>(name).is_ok_and(|name| name == "jobs")
+}
+
+/// How many of these bytes of a string come before its end or an escape. Most bytes of a large job are in strings.
+fn text_len(bytes: &[u8]) -> usize {
+    memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len())
 }
 
 fn ends_scalar(byte: u8) -> bool {
