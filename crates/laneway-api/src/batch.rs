@@ -14,6 +14,8 @@ use crate::json::{self, Origin, Position};
 const FRAME_MAX: usize = 1 << 20;
 /// The buffer for jobs keeps this many bytes from one job to the next.
 const KEPT: usize = 64 << 10;
+/// The length up to which a string is searched byte by byte.
+const SHORT_TEXT: usize = 16;
 /// Jobs are two levels deeper than the body, so that they may be as deep as a single job.
 const DEPTH_MAX: usize = json::DEPTH_MAX + 2;
 
@@ -87,13 +89,15 @@ impl Splitter {
         let mut from = 0;
         let mut index = 0;
         while let Some(&byte) = bytes.get(index) {
-            if matches!(self.part, Part::Nested) && self.nesting.in_string && !self.nesting.escaped {
-                let len = text_len(&bytes[index..]);
+            if matches!(self.part, Part::Nested) {
+                // Almost all bytes of a batch are here.
+                let (len, closed) = self.nesting.skip(&bytes[index..]);
                 self.at.step_all(&bytes[index..index + len]);
                 index += len;
-                if len > 0 {
-                    continue;
+                if closed {
+                    self.complete(&bytes[from..index], &mut found)?;
                 }
+                continue;
             }
             if matches!(self.part, Part::Scalar) && ends_scalar(byte) {
                 self.complete(&bytes[from..index], &mut found)?;
@@ -104,13 +108,7 @@ impl Splitter {
                     from = index;
                     self.step_list(byte)?;
                 }
-                Part::Nested => {
-                    self.nesting.step(byte);
-                    if self.nesting.is_closed() {
-                        self.complete(&bytes[from..=index], &mut found)?;
-                    }
-                }
-                Part::Scalar => {}
+                Part::Nested | Part::Scalar => {}
             }
             self.at.step(byte);
             index += 1;
@@ -245,9 +243,19 @@ fn is_jobs(name: &[u8]) -> bool {
     serde_json::from_slice::<String>(name).is_ok_and(|name| name == "jobs")
 }
 
-/// How many of these bytes of a string come before its end or an escape. Most bytes of a large job are in strings.
+/// How many bytes of a string come before its end or an escape.
 fn text_len(bytes: &[u8]) -> usize {
-    memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len())
+    // Most strings are short, and a call costs more than a few bytes.
+    let ends = |byte: &u8| matches!(byte, b'"' | b'\\');
+    if let Some(len) = bytes.iter().take(SHORT_TEXT).position(ends) {
+        return len;
+    }
+    let short = bytes.len().min(SHORT_TEXT);
+    short + memchr::memchr2(b'"', b'\\', &bytes[short..]).unwrap_or(bytes.len() - short)
+}
+
+fn is_structure(byte: u8) -> bool {
+    matches!(byte, b'"' | b'{' | b'[' | b'}' | b']')
 }
 
 fn ends_scalar(byte: u8) -> bool {
@@ -272,6 +280,28 @@ impl Nesting {
             (false, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
+    }
+
+    /// Steps over bytes until what began outside of them is closed. Returns how many there are, and whether it is closed.
+    fn skip(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.in_string && !self.escaped {
+                at += text_len(&bytes[at..]);
+                if at == bytes.len() {
+                    break;
+                }
+            }
+            let byte = bytes[at];
+            at += 1;
+            if is_structure(byte) || self.in_string {
+                self.step(byte);
+                if self.is_closed() {
+                    return (at, true);
+                }
+            }
+        }
+        (at, false)
     }
 
     fn is_closed(&self) -> bool {

@@ -251,9 +251,10 @@ fn fill(driver: &mut Driver) {
             driver.submit(row, &[7; 50_000]);
         }
         driver.commit();
+        // The tables have everything once something of them is read. So each commit is a transaction of its own, also on
+        // a slow machine, and a checkpoint comes before the last ones.
+        driver.reader.first_event().unwrap();
     }
-    // The tables have everything once something of them is read.
-    driver.reader.first_event().unwrap();
 }
 
 #[test]
@@ -273,8 +274,11 @@ fn defect_04_files_of_different_times_do_not_open() {
     copy_live(&dir, &old_mark.path(), &[DB, WAL, LOG]);
     drop(driver);
     for (copy, what) in [(old_db, "database"), (old_log, "logs"), (old_mark, "mark")] {
-        let opened = open(&copy.path());
-        assert!(matches!(opened, Err(StoreError::Damaged(_))), "an old {what} was opened");
+        match open(&copy.path()) {
+            Err(StoreError::Damaged(_)) => {}
+            Err(other) => panic!("an old {what}: {other:?}"),
+            Ok(mut store) => panic!("an old {what} was opened, with {} jobs", load(&mut store).jobs.len()),
+        }
     }
 }
 
