@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -29,14 +29,29 @@ const BETWEEN: usize = 700;
 /// The acknowledged jobs so far.
 type Acked = Arc<Mutex<BTreeSet<JobId>>>;
 
-/// Submits jobs until it is stopped.
-fn writer(url: String, acked: Acked, end: Arc<AtomicBool>) {
+/// Jobs that may be submitted while one copy is made: the campaign must not fill the disk.
+const PER_COPY: usize = 1_000;
+/// The number of jobs that ends the writer.
+const END: usize = 0;
+/// The number of jobs up to which the writer of the campaign goes on.
+static GOAL: AtomicUsize = AtomicUsize::new(PER_COPY);
+
+/// Submits jobs as fast as it can, up to a number that grows with every copy.
+fn writer(url: String, acked: Acked) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let pad = "x".repeat(30_000);
         let jobs: Vec<Value> = (0..40).map(|_| json!({"kind": "later", "payload": pad})).collect();
-        while !end.load(Ordering::SeqCst) {
+        loop {
+            match GOAL.load(Ordering::SeqCst) {
+                END => break,
+                goal if acked.lock().unwrap().len() >= goal => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                }
+                _ => {}
+            }
             let sent = http.post(format!("{url}/v1/jobs/batch")).json(&json!({"jobs": jobs})).send().await;
             let Ok(sent) = sent else { break };
             let Ok(answer) = sent.json::<Value>().await else { break };
@@ -53,6 +68,7 @@ fn writer(url: String, acked: Acked, end: Arc<AtomicBool>) {
 )]
 fn wait_for_more(acked: &Acked, more: usize) {
     let (begun, wanted) = (Instant::now(), acked.lock().unwrap().len() + more);
+    GOAL.fetch_max(wanted, Ordering::SeqCst);
     while acked.lock().unwrap().len() < wanted {
         assert!(begun.elapsed() < Duration::from_secs(60), "the server takes no jobs");
         std::thread::sleep(Duration::from_millis(5));
@@ -189,16 +205,17 @@ fn defect_04_a_copy_that_opens_has_everything_that_was_acknowledged() {
             "tenants_default.queued_max=1000000",
         ],
     );
-    let (acked, end) = (Acked::default(), Arc::new(AtomicBool::new(false)));
+    let acked = Acked::default();
     let write = std::thread::spawn({
-        let (url, acked, end) = (server.url.clone(), Arc::clone(&acked), Arc::clone(&end));
-        move || writer(url, acked, end)
+        let (url, acked) = (server.url.clone(), Arc::clone(&acked));
+        move || writer(url, acked)
     });
     wait_for_more(&acked, 100);
     let (mut opened, mut rejected) = (0, 0);
     for number in 0..copies {
         let to = home.path().join(format!("copy-{number}"));
         let before = acked.lock().unwrap().clone();
+        GOAL.store(before.len() + PER_COPY, Ordering::SeqCst);
         let way = make_copy(number % WAYS, &server, &dir, &to, &acked, &mut random);
         match missing(&to, &before) {
             Ok(lost) => {
@@ -220,7 +237,7 @@ fn defect_04_a_copy_that_opens_has_everything_that_was_acknowledged() {
         }
         std::fs::remove_dir_all(&to).unwrap();
     }
-    end.store(true, Ordering::SeqCst);
+    GOAL.store(END, Ordering::SeqCst);
     write.join().unwrap();
     let all = acked.lock().unwrap().clone();
     assert_eq!(server.stop(), Some(0));
