@@ -113,7 +113,7 @@ async fn read_optional<T: DeserializeOwned + Default>(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, ApiError> {
-    let bytes = body::read(api, headers, body, api.config.current().server.body_max).await?;
+    let bytes = body::read(headers, body, api.config.current().server.body_max).await?;
     if bytes.is_empty() {
         return Ok(T::default());
     }
@@ -131,7 +131,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
         let (mut parts, body) = request.into_parts();
         NoParameters::from_request_parts(&mut parts, api).await?;
         json::check_content_type(&parts.headers)?;
-        let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+        let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
         json::parse(&bytes, json::DEPTH_MAX).map(JsonBody)
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 /// The effects of one batch of commands. None of them may be published before all of them are durable.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
-    /// In order. The store makes them durable in one transaction.
+    /// In order. The store makes them durable in one commit.
     pub changes: Vec<Change>,
     /// In order of their numbers; durable in the same transaction.
     pub events: Vec<Event>,

@@ -72,7 +72,7 @@ pub enum AsyncCommand {
     Serve(serve::ServeArgs),
     /// Submit a job
     Submit(Box<submit::SubmitArgs>),
-    /// List, show, cancel, retry and explain jobs
+    /// List, show, wait for, cancel, retry and explain jobs
     Jobs(jobs::JobsArgs),
     /// Submit, list, show and cancel runs: jobs that depend on one another
     Runs(runs::RunsArgs),
@@ -80,7 +80,7 @@ pub enum AsyncCommand {
     Artifacts(artifacts::ArtifactsArgs),
     /// List, show and resend webhook deliveries
     Deliveries(deliveries::DeliveriesArgs),
-    /// List, pause, resume and limit lanes
+    /// List, pause, resume, limit and delete lanes
     Lanes(lanes::LanesArgs),
     /// Create, list, change, trash, restore and delete browser profiles
     Profiles(profiles::ProfilesArgs),
@@ -110,9 +110,9 @@ pub enum AsyncCommand {
     Restore(backup::RestoreArgs),
     /// Check the store for damage
     Store(store::StoreArgs),
-    /// Check a configuration, or show it
+    /// Check, show or import a configuration
     Config(config::ConfigArgs),
-    /// Create, list, rotate and revoke tokens
+    /// Create, import, list, rotate and revoke tokens
     Token(token::TokenArgs),
     /// List, show, drain and equip workers
     Workers(workers::WorkersArgs),

@@ -313,7 +313,7 @@ fn rejected(status: StatusCode, problem: Option<Problem>, body: &[u8]) -> CliErr
         message = format!("{message}\ntry again in {}", crate::time_args::short(millis));
     }
     if exit == Exit::NotAllowed {
-        message = format!("{message}\ngive a token with --token or LANEWAY_TOKEN");
+        message = format!("{message}\nset LANEWAY_TOKEN to a token, or name its file with --token-file");
     }
     CliError { exit, message, problem: Some(Box::new(problem)), config: None }
 }

@@ -207,10 +207,12 @@ fn pages(conn: &Connection, report: &mut CheckReport) -> Result<(), StoreError> 
     loop {
         match rows.next() {
             Ok(Some(row)) => {
-                let what: String = row.get(0)?;
-                if what != "ok" {
-                    report.damage.push(Damage { table: "pages".into(), key: String::new(), what });
-                }
+                let found: String = row.get(0)?;
+                // Several findings may be in one row, after a line with the name of the database.
+                let lines = found.lines().filter(|line| *line != "ok" && !line.starts_with("***"));
+                let found =
+                    |what: &str| Damage { table: "pages".into(), key: String::new(), what: what.to_owned() };
+                report.damage.extend(lines.map(found));
             }
             Ok(None) => return Ok(()),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {

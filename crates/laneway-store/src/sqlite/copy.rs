@@ -166,6 +166,7 @@ fn verify(file: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Copied,
     let named = |error: StoreError| match error {
         StoreError::Damaged(why) => StoreError::Damaged(format!("{}: {why}", file.display())),
         StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", file.display())),
+        StoreError::Unusable(why) => StoreError::Unusable(format!("{}: {why}", file.display())),
         other => other,
     };
     let bytes = std::fs::metadata(file)
@@ -209,7 +210,7 @@ pub fn restore(
     progress: &mut dyn FnMut(CopyProgress),
 ) -> Result<Restored, StoreError> {
     open::check_version()?;
-    let copied = verify(file, progress)?;
+    let copied = verify(file, progress).map_err(no_backup)?;
     files::make_dir(dir)?;
     check_file_system(dir)?;
     let _lock = DirLock::take(dir)?;
@@ -227,6 +228,16 @@ pub fn restore(
     std::fs::rename(&new, dir.join(files::DB)).map_err(failed(dir))?;
     files::sync_dirs(dir)?;
     Ok(Restored { copied, replaced })
+}
+
+/// The error for a file that is not a whole backup. Its store may be in order: only the file cannot be restored.
+fn no_backup(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Damaged(why) | StoreError::Failed(why) => StoreError::Unusable(format!(
+            "{why}; this is not a complete backup: restore a file that `laneway backup` wrote"
+        )),
+        other => other,
+    }
 }
 
 fn copy_bytes(from: &Path, to: &Path, progress: &mut dyn FnMut(CopyProgress)) -> io::Result<()> {

@@ -212,7 +212,7 @@ fn rate(tally: &Tally, since: Duration) -> String {
     if seconds < 1.0 {
         return String::new();
     }
-    format!("{:.1} a second", tally.ended() as f64 / seconds)
+    format!("{:.1}/s", tally.ended() as f64 / seconds)
 }
 
 /// An event as one line that fits the terminal.
