@@ -16,6 +16,7 @@ pub mod job_args;
 pub mod jobs;
 pub mod lanes;
 pub mod leases;
+pub mod mcp;
 pub mod profiles;
 pub mod runs;
 pub mod schedules;
