@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_told_in_a_sentence_and_as_the_json_of_the_api() {
+    fn a_job_is_a_sentence_and_the_json_of_the_api() {
         let body = job("queued");
         let result = result(&response(201, body.clone()));
         assert_eq!(

@@ -21,7 +21,7 @@ use crate::tasks;
 use crate::tools::{self, Call, Waits};
 use crate::wait::{self, Progress};
 
-/// What a client tells its model about this server.
+/// The instructions that a client gives to its model.
 const INSTRUCTIONS: &str = "\
 Laneway is a durable job scheduler. Submit work with submit_job and read its result with wait_for_job; a job that was \
 accepted survives crashes and is retried by its policy. If a job does not start, explain_job says why. If a job failed, \

@@ -67,3 +67,6 @@ impl HttpEndpoint {
         service.handle(request).await.map(Body::new)
     }
 }
+
+#[cfg(test)]
+mod tests;

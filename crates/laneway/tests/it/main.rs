@@ -21,6 +21,7 @@ mod floods;
 mod gateway;
 mod kill;
 mod layering;
+mod mcp;
 mod pages;
 mod repository;
 mod rooms;
