@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::client::ServerArgs;
 use crate::commands::{
     artifacts, backup, bench, browsers, capacity, completions, config, deliveries, demo, drain, events,
-    instances, jobs, lanes, leases, man, profiles, runs, schedules, serve, sessions, stats, store, submit,
-    token, worker, workers,
+    instances, jobs, lanes, leases, man, mcp, profiles, runs, schedules, serve, sessions, stats, store,
+    submit, token, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;
@@ -118,6 +118,8 @@ pub enum AsyncCommand {
     Workers(workers::WorkersArgs),
     /// Run a worker whose handlers are programs
     Worker(Box<worker::WorkerArgs>),
+    /// Let an agent call the server over MCP, on standard input and output
+    Mcp(mcp::McpArgs),
     /// Watch a server run a stream of sample jobs
     Demo(demo::DemoArgs),
 }

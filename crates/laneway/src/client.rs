@@ -195,6 +195,21 @@ impl Client {
         self.call(self.authorized(self.http.get(self.url(path)))).await
     }
 
+    /// Sends a request whose path and query are escaped already, and returns the answer, whatever its status.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> anyhow::Result<Response> {
+        let url: Url = format!("{}{path}", self.base()).parse()?;
+        let mut request = self.authorized(self.http.request(method, url).timeout(CALL_TIMEOUT));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body);
+        }
+        Ok(request.send().await.map_err(|error| self.unreachable(&error))?)
+    }
+
     /// True when a server answers at all, with any status.
     pub async fn is_there(&self) -> bool {
         let probe = self.http.get(self.url(&["livez"])).timeout(Duration::from_secs(2)).send().await;

@@ -18,6 +18,7 @@ pub mod jobs;
 pub mod lanes;
 pub mod leases;
 pub mod man;
+pub mod mcp;
 pub mod profiles;
 pub mod runs;
 pub mod schedules;

@@ -6,6 +6,7 @@ mod commands;
 mod dialects;
 mod exit;
 mod log;
+mod mcp;
 mod output;
 mod samples;
 mod server;
@@ -121,6 +122,7 @@ async fn run_async(
         AsyncCommand::Config(args) => commands::config::run(output, &client, environment, &args).await,
         AsyncCommand::Token(args) => commands::token::run(output, &client, environment, &args).await,
         AsyncCommand::Worker(args) => commands::worker::run(output, server, &args).await,
+        AsyncCommand::Mcp(commands::mcp::McpArgs {}) => commands::mcp::run(&client).await,
         AsyncCommand::Demo(args) => commands::demo::run(output, &client, server, environment, &args).await,
     }
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dialects;
 use crate::exit::{CliError, Exit};
+use crate::mcp;
 use crate::samples;
 use crate::settings::wrong_config;
 
@@ -134,8 +135,11 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
     for (dialect, mount) in &beside {
         urls.push(at(dialect.name, &main, &mount.prefix)?);
     }
-    let app = router_with(api.clone(), beside.into_iter().map(|(dialect, _)| dialect).collect())
-        .map_err(|clash| CliError::new(Exit::Config, clash.to_string()))?;
+    let stop = CancellationToken::new();
+    let mut mounted: Vec<_> = beside.into_iter().map(|(dialect, _)| dialect).collect();
+    mounted.push(mcp::endpoint(&api, stop.clone()));
+    let app =
+        router_with(api.clone(), mounted).map_err(|clash| CliError::new(Exit::Config, clash.to_string()))?;
     let mut apps = vec![(main, app)];
     for (dialect, mount) in apart {
         let key = format!("dialects.{}.listen", dialect.name);
@@ -143,7 +147,6 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
         urls.push(at(dialect.name, &listener, &mount.prefix)?);
         apps.push((listener, router_of(&api, dialect)));
     }
-    let stop = CancellationToken::new();
     let mut serving = Vec::new();
     for (listener, app) in apps {
         serving.push(match server.tls.clone() {

@@ -22,6 +22,7 @@ mod floods;
 mod gateway;
 mod kill;
 mod layering;
+mod mcp;
 mod pages;
 mod repository;
 mod rooms;
