@@ -383,7 +383,7 @@ class Operations:
             repeatable=True,
         )
 
-    async def get_stats_history(self, *, range: str | None = None, lane: str | None = None, kind: str | None = None) -> types.StatsHistory:
+    async def get_stats_history(self, *, range: types.StatsHistoryRange | None = None, lane: str | None = None, kind: str | None = None) -> types.StatsHistory:
         """Shows what happened in the last hour or day: counts, wait and run times, queue depths. A caller that
         is bound to a tenant sees that tenant only.
         """

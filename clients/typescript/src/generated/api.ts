@@ -2289,7 +2289,7 @@ export interface Operations {
     path: undefined;
     query: {
       /** 1h: by minutes (the default). 1d: by quarters of an hour */
-      range?: string;
+      range?: "1h" | "1d";
       /** Only jobs of this lane */
       lane?: string;
       /** Only jobs of this kind. What waits and runs is counted by lane */

@@ -106,7 +106,7 @@ pub fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
         ("audit", "action") => actions(),
         ("jobs", "limit") if path.ends_with("/events") => json!({"minimum": 1, "maximum": 1_000}),
         (_, "limit") => json!({"minimum": 1, "maximum": LIMIT_MAX}),
-        ("history", "range") => values(&["1h", "1d"]),
+        ("stats", "range") => values(&["1h", "1d"]),
         ("jobs", "state") => list_of(JobState::ALL.map(JobState::as_str).as_slice()),
         ("runs", "state") => list_of(RunState::ALL.map(RunState::as_str).as_slice()),
         ("deliveries", "state") => values(&DeliveryState::ALL.map(DeliveryState::as_str)),
