@@ -150,9 +150,7 @@ impl Engine {
         self.refresh_in(bin, self.queue.home_of(&self.jobs, &self.workers, bin));
         self.queue.rekey_agent(&self.workers, self.jobs[job].agent_queue());
         self.arm(job);
-        if let Some(wait) = self.queue.count_dispatch(&self.jobs[job], self.clock.rank_now(now)) {
-            effects.notices.push(Notice::Waited { seq: Seq(self.jobs[job].seq()), wait });
-        }
+        let waited = self.queue.count_dispatch(&self.jobs[job], self.clock.rank_now(now));
 
         let kind = if running { EventKind::JobStarted } else { EventKind::JobAssigned };
         let detail = self.dispatch_line(job, DispatchLine::SENT);
@@ -166,6 +164,8 @@ impl Engine {
         if demand.is_none_or(|demand| !demand.pull) {
             effects.notices.push(Notice::Offer(self.offer(job, false)));
         }
+        let seq = Seq(self.jobs[job].seq());
+        effects.notices.extend(waited.map(|wait| Notice::Waited { seq, wait }));
     }
 
     /// Ends a waiting job whose deadline or queue timeout has passed.
