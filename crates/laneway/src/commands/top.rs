@@ -20,6 +20,7 @@ use ratatui::{DefaultTerminal, Terminal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use unicode_width::UnicodeWidthStr;
 
 use crate::client::Client;
 use crate::exit::{CliError, Exit};
@@ -120,8 +121,14 @@ async fn print_once(output: &Output, client: &Client, mut state: State) -> anyho
 fn text_of(buffer: &ratatui::buffer::Buffer) -> Vec<String> {
     let area = buffer.area;
     let line = |y: u16| {
-        let cells = (0..area.width).map(|x| buffer[(x, y)].symbol());
-        cells.collect::<String>().trim_end().to_owned()
+        let (mut line, mut x) = (String::new(), 0);
+        while x < area.width {
+            let symbol = buffer[(x, y)].symbol();
+            line.push_str(symbol);
+            // A wide character takes the next cell as well.
+            x += u16::try_from(symbol.width()).unwrap_or(1).max(1);
+        }
+        line.trim_end().to_owned()
     };
     let mut lines: Vec<String> = (0..area.height.saturating_sub(1)).map(line).collect();
     while lines.last().is_some_and(String::is_empty) {

@@ -29,6 +29,11 @@ pub fn draw(detail: &Detail, now: Timestamp, first: usize, color: bool, frame: &
     frame.render_widget(Paragraph::new(shown).wrap(Wrap { trim: false }), area);
 }
 
+/// How many lines a job has.
+pub fn height(detail: &Detail) -> usize {
+    lines(detail, Timestamp::UNIX_EPOCH).len()
+}
+
 type Part = (String, Paint);
 
 /// A part whose text comes from clients.

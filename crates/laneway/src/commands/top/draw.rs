@@ -21,13 +21,16 @@ const CHART_HEIGHT: u16 = 8;
 /// Spaces between columns.
 const GAP: usize = 2;
 /// A flexible column is not narrower than this while others can be left out.
-const FLEXIBLE_MIN: usize = 24;
+const FLEXIBLE_MIN: usize = 36;
+
+/// A name is not cut below this width while columns can be left out.
+const NAME_MIN: usize = 24;
 
 const HELP: [(&str, &str); 15] = [
     ("1 … 6, Tab, ← →", "choose a list"),
     ("↑ ↓, k j", "select a line"),
     ("PgUp PgDn, Home End", "move further"),
-    ("Enter", "open the job; of a lane or an agent: its waiting jobs"),
+    ("Enter", "open a job; show the jobs of a lane or an agent"),
     ("/", "show only lines with a text; Esc shows all again"),
     ("s", "sort by the next column"),
     ("S", "reverse the order"),
@@ -38,7 +41,7 @@ const HELP: [(&str, &str); 15] = [
     ("? h", "this help"),
     ("q, Ctrl-C", "quit"),
     ("", ""),
-    ("", "The lists show the newest 200 jobs and are read every second."),
+    ("", "Lists have the newest 200 jobs. Every second they are read."),
 ];
 
 /// The style of a colour; without colours only what a terminal always has.
@@ -112,18 +115,22 @@ fn numbers_line(state: &State, color: bool) -> Line<'static> {
         (stats.scheduled, "scheduled", Paint::Yellow),
     ];
     for (count, name, paint) in counts {
+        let before = if spans.is_empty() { "" } else { " · " };
+        spans.push(Span::raw(before));
         spans.push(Span::styled(count.to_string(), style(paint, color)));
-        spans.push(Span::raw(format!(" {name} · ")));
+        spans.push(Span::raw(format!(" {name}")));
+        if name == "running" {
+            spans.push(Span::raw(format!(" of {}", stats.running_max)));
+        }
     }
-    spans.push(Span::raw(format!("at most {}", stats.running_max)));
     if let Some(history) = &state.snapshot.history {
         let total = &history.total;
         let ended = total.succeeded + total.failed + total.canceled;
-        spans.push(Span::raw(format!(" · 1 h: {ended} ended, ")));
+        spans.push(Span::raw(format!(" · 1h: {ended} ended, ")));
         let paint = if total.failed > 0 { Paint::Red } else { Paint::Plain };
         spans.push(Span::styled(format!("{} failed", total.failed), style(paint, color)));
         if let Some(wait) = total.wait.p95_ms {
-            spans.push(Span::raw(format!(", wait p95 {}", short(wait))));
+            spans.push(Span::raw(format!(" · wait p95 {}", short(wait))));
         }
     }
     for (is_set, text) in [(stats.draining, " · draining"), (stats.storage_low, " · storage is low")] {
@@ -163,7 +170,7 @@ fn foot_line(state: &State, color: bool) -> Line<'static> {
         (_, _, Some(Ok(done))) => (one_line(done), Paint::Green),
         (Mode::Detail(_), ..) => ("↑↓ scroll  c cancel  r retry  Esc back  ? help".to_owned(), Paint::Dim),
         _ => (
-            "↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit".to_owned(),
+            "Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit".to_owned(),
             Paint::Dim,
         ),
     };
@@ -172,16 +179,29 @@ fn foot_line(state: &State, color: bool) -> Line<'static> {
 
 fn draw_list(state: &State, color: bool, frame: &mut Frame<'_>, area: Rect) {
     let sheet = state.sheet();
-    let has_chart = state.tab == Tab::Lanes && frame.area().height >= CHART_FROM;
-    let chart_height = if has_chart { CHART_HEIGHT } else { 0 };
-    let [list, chart] = Layout::vertical([Constraint::Fill(1), Constraint::Length(chart_height)]).areas(area);
-    draw_sheet(state, &sheet, color, frame, list);
-    if has_chart {
-        draw_chart(state, color, frame, chart);
+    let selected = state.selected_in(&sheet);
+    if state.tab != Tab::Lanes || frame.area().height < CHART_FROM {
+        draw_sheet(state, &sheet, (state.sort(), selected), color, frame, area);
+        return;
     }
+    // The lanes as high as they are, agents in the rest, the chart below.
+    let lanes = (sheet.lines.len() as u16).saturating_add(2).min(area.height / 2);
+    let parts = [Constraint::Length(lanes), Constraint::Fill(1), Constraint::Length(CHART_HEIGHT)];
+    let [list, agents, chart] = Layout::vertical(parts).areas(area);
+    draw_sheet(state, &sheet, (state.sort(), selected), color, frame, list);
+    draw_sheet(state, &rows::sheet(Tab::Agents, &state.snapshot), (None, None), color, frame, agents);
+    draw_chart(state, color, frame, chart);
 }
 
-fn draw_sheet(state: &State, sheet: &Sheet, color: bool, frame: &mut Frame<'_>, area: Rect) {
+/// Draws a list, with the column that it is sorted by and the selected line.
+fn draw_sheet(
+    state: &State,
+    sheet: &Sheet,
+    (sort, selected): (Option<(usize, bool)>, Option<usize>),
+    color: bool,
+    frame: &mut Frame<'_>,
+    area: Rect,
+) {
     let widths = widths(sheet, usize::from(area.width));
     let shown: Vec<usize> = (0..widths.len()).filter(|at| widths[*at].is_some()).collect();
     let width = |at: usize| widths[at].unwrap_or(0);
@@ -191,7 +211,7 @@ fn draw_sheet(state: &State, sheet: &Sheet, color: bool, frame: &mut Frame<'_>, 
         if sheet.columns[at].is_number { padding + &text } else { text + &padding }
     };
     let head = shown.iter().map(|at| {
-        let title = aligned(&title(&sheet.columns[*at], *at, state.sort()), *at);
+        let title = aligned(&title(&sheet.columns[*at], *at, sort), *at);
         Span::styled(title, style(Paint::Bold, color))
     });
     let lines = sheet.lines.iter().map(|line| {
@@ -205,8 +225,7 @@ fn draw_sheet(state: &State, sheet: &Sheet, color: bool, frame: &mut Frame<'_>, 
         .header(Row::new(head))
         .column_spacing(GAP as u16)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    let mut selection = TableState::default().with_selected(state.selected_in(sheet));
-    frame.render_stateful_widget(table, area, &mut selection);
+    frame.render_stateful_widget(table, area, &mut TableState::default().with_selected(selected));
     if sheet.lines.is_empty() && area.height > 1 {
         let text = match (&state.link, state.filter.is_empty()) {
             (Link::Connecting, _) => "waiting for the server",
@@ -250,7 +269,7 @@ fn widths(sheet: &Sheet, most: usize) -> Vec<Option<usize>> {
         }
     };
     // Names come from clients and may be long.
-    narrow(&mut widths, |column| !column.is_flexible && !column.is_number, FLEXIBLE_MIN);
+    narrow(&mut widths, |column| !column.is_flexible && !column.is_number, NAME_MIN);
     loop {
         let mut tried = widths.clone();
         narrow(&mut tried, |column| column.is_flexible, FLEXIBLE_MIN);
@@ -291,7 +310,7 @@ fn draw_chart(state: &State, color: bool, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn draw_help(color: bool, frame: &mut Frame<'_>, area: Rect) {
-    let (width, height) = (74.min(area.width), (HELP.len() as u16 + 2).min(area.height));
+    let (width, height) = (78.min(area.width), (HELP.len() as u16 + 2).min(area.height));
     let x = area.x + (area.width - width) / 2;
     let y = area.y + (area.height - height) / 2;
     let inside = Rect { x, y, width, height };

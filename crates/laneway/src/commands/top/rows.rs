@@ -154,8 +154,10 @@ fn lanes(stats: Option<&Stats>, history: Option<&StatsHistory>, now: Timestamp) 
             ],
         }
     };
-    let lanes = stats.map_or(&[][..], |stats| &stats.lanes);
-    Sheet { columns, lines: lanes.iter().map(line).collect(), empty: "no lanes" }
+    let mut lanes: Vec<&Lane> = stats.map_or(&[][..], |stats| &stats.lanes).iter().collect();
+    // Lanes that were not used yet come last.
+    lanes.sort_by_key(|lane| lane.waiting + lane.running + lane.counts.submitted == 0);
+    Sheet { columns, lines: lanes.into_iter().map(line).collect(), empty: "no lanes" }
 }
 
 /// The highest 95th percentile of the kinds of a lane.

@@ -6,7 +6,11 @@ use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::data::{Detail, Snapshot};
+use super::detail;
 use super::rows::{self, Key, Line, Sheet};
+
+/// The lines of an open job that the smallest usual terminal shows.
+const SCREEN: usize = 20;
 
 /// A list of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,7 +241,10 @@ impl State {
             KeyCode::Char('c') => return self.confirm(id.map(Action::Cancel)),
             KeyCode::Char('r') => return self.confirm(id.map(Action::Retry)),
             code => {
-                *first = scrolled(code, *first, usize::MAX);
+                // The last lines stay on the screen.
+                let last =
+                    self.detail.as_ref().map_or(0, |detail| detail::height(detail).saturating_sub(SCREEN));
+                *first = scrolled(code, *first, last);
                 self.mode = Mode::Detail(*first);
             }
         }

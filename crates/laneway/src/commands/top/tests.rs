@@ -130,34 +130,122 @@ fn press(state: &mut State, keys: &str) -> Option<Action> {
 
 #[test]
 fn lanes() {
-    check(&state(), &expect![[""]]);
+    check(
+        &state(),
+        &expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        LANE   STATE   RUNNING        WAITING   ENDED 1H   FAILED  ENDED, 20 MIN
+        bulk   paused  ········ 0/8         4          0        0
+        main   open    ▇▇▇····· 3/8         3        174        0  ▇█ ▂▃▄▆▇█ ▂▃▄▆▇█ ▂▃▄
+        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
+    "#]],
+    );
 }
 
 #[test]
 fn lanes_on_a_large_terminal_have_a_chart() {
     let lines = picture(&state(), 120, 40);
-    expect![[""]].assert_eq(&format!("\n{}\n", lines.join("\n")));
+    expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                                                          12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait p95 40ms
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        LANE   STATE   RUNNING        WAITING   OLDEST   ENDED 1H   FAILED   WAIT P95   RUN P95  ENDED, 20 MIN
+        bulk   paused  ········ 0/8         4      40s          0        0          –         –
+        main   open    ▇▇▇····· 3/8         3      40s        174        0       40ms     900ms  ▇█ ▂▃▄▆▇█ ▂▃▄▆▇█ ▂▃▄
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+        ended per minute: now 179, most in the last hour 179         waiting: now 59, most in the last hour 59
+                                                          ▁▂▃▃▄▅▆▇█                                                    ▁▂▃▃▄▅▆▇█
+                                                ▁▂▃▃▄▅▆▇▇██████████                                          ▁▂▂▃▄▅▆▇▇██████████
+                                      ▁▂▃▃▄▅▆▇▇████████████████████                                ▁▂▂▃▄▅▆▆▇████████████████████
+                            ▁▂▃▃▄▅▆▇▇██████████████████████████████                      ▁▁▂▃▄▅▅▆▇██████████████████████████████
+                  ▁▂▂▃▄▅▆▇▇████████████████████████████████████████             ▁▂▃▄▅▅▆▇████████████████████████████████████████
+        ▁▂▂▃▄▅▆▆▇██████████████████████████████████████████████████   ▁▂▃▄▄▅▆▇██████████████████████████████████████████████████
+        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+    "#]].assert_eq(&format!("\n{}\n", lines.join("\n")));
 }
 
 #[test]
 fn agents() {
     let mut state = state();
     assert_eq!(press(&mut state, "2"), Some(Action::Reload));
-    check(&state, &expect![[""]]);
+    check(
+        &state,
+        &expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        AGENT   LANE    RUNNING   WAITING   ENDED   FAILED   REJECTED   AVG RUN
+        bob     main          2         7      50        1          0     300ms
+        ann     main          1         7      50        1          0     300ms
+        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
+    "#]],
+    );
 }
 
 #[test]
 fn waiting_jobs_say_why() {
     let mut state = state();
     press(&mut state, "4");
-    check(&state, &expect![[""]]);
+    check(
+        &state,
+        &expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        ID        KIND    LANE   AGENT   STATE     FOR   PRIO  WAITS FOR
+        73d30002  render  main   ann     queued  1m00s      0  Lane bulk is paused.
+        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
+    "#]],
+    );
 }
 
 #[test]
 fn hostile_texts_are_shown_and_change_nothing() {
     let mut state = state();
     press(&mut state, "5");
-    check(&state, &expect![[""]]);
+    check(
+        &state,
+        &expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        KIND    LANE   AGENT         TRY   AGO  CODE   ERROR
+        render  main   \u{202e}nna     1  1.0s  boom   rm [2J\u{202e}fdp next 日 本 語
+        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
+    "#]],
+    );
     assert!(!picture(&state, 200, 24).join("\n").contains(['\u{1b}', '\u{202e}']));
 }
 
@@ -165,14 +253,52 @@ fn hostile_texts_are_shown_and_change_nothing() {
 fn workers() {
     let mut state = state();
     press(&mut state, "6");
-    check(&state, &expect![[""]]);
+    check(
+        &state,
+        &expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        WORKER   STATE    RUNNING   OF   CPU %   MEM %  VERSION   HOST   KINDS
+        w1       ready          1    4      12       –  1.2       h      render scan
+        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
+    "#]],
+    );
 }
 
 #[test]
 fn help() {
     let mut state = state();
     press(&mut state, "?");
-    check(&state, &expect![[""]]);
+    check(
+        &state,
+        &expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        LANE   STATE   RUNNING        WAITING   ENDED 1H   FAILED  ENDED, 20 MIN
+        bul┌ help ──────────────────────────────────────────────────────────────────┐
+        mai│1 … 6, Tab, ← →     choose a list                                       │▃▄
+           │↑ ↓, k j            select a line                                       │
+           │PgUp PgDn, Home End move further                                        │
+           │Enter               open the job; of a lane or an agent: its waiting job│
+           │/                   show only lines with a text; Esc shows all again    │
+           │s                   sort by the next column                             │
+           │S                   reverse the order                                   │
+           │p                   pause or resume the selected lane                   │
+           │c                   cancel the selected job                             │
+           │r                   retry the selected job: it becomes a new job        │
+           │Esc, q              in an open job: back to the list                    │
+           │? h                 this help                                           │
+           │q, Ctrl-C           quit                                                │
+           │                                                                        │
+           │                    The lists show the newest 200 jobs and are read ever│
+           └────────────────────────────────────────────────────────────────────────┘
+        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
+    "#]],
+    );
     press(&mut state, "q");
     assert_eq!(state.mode, Mode::List, "any key closes the help and does nothing else");
 }
@@ -197,7 +323,36 @@ fn a_job_is_opened_scrolled_and_closed() {
     let open = press(&mut state, "4⏎");
     assert_eq!(open, Some(Action::Open("01a1e107-0745-7000-8d3c-4aea73d30002".to_owned())));
     state.opened(Ok(detail()));
-    check(&state, &expect![[""]]);
+    check(
+        &state,
+        &expect![[r#"
+
+        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
+         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+        job 01a1e107-0745-7000-8d3c-4aea73d30002  queued
+        kind render  lane main  agent ann  tenant default
+        submitted 1m00s ago  priority 0  attempt 1  failures 0  losses 0
+
+        explain
+        Lane bulk is paused.
+        - lane_paused: Lane bulk is paused.
+
+        attempts
+          1  failed          1.5s
+          2  lost            1.5s
+
+        log
+        12:00:00.000 stdout line 1 [2J
+        12:00:00.000 stdout line 2 [2J
+        12:00:00.000 stdout line 3 [2J
+        12:00:00.000 stdout line 4 [2J
+        12:00:00.000 stdout line 5 [2J
+        12:00:00.000 stdout line 6 [2J
+        12:00:00.000 stdout line 7 [2J
+        ↑↓ scroll  c cancel  r retry  Esc back  ? help
+    "#]],
+    );
     press(&mut state, "G");
     assert!(picture(&state, 80, 24).iter().any(|line| line.contains("laneway jobs logs")));
     press(&mut state, "⎋");
