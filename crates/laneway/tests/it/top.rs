@@ -167,7 +167,7 @@ fn a_signal_restores_the_terminal_and_a_server_may_go_and_come_back() {
     server.stop();
     pane.shows("away, trying again");
     pane.shows("no server answers");
-    let _server = Server::start(&data, &["--listen", &address]);
+    let _server = Server::start_at(&address, &data, &[]);
     pane.shows("UTC");
     let pid = std::fs::read_to_string(&pid_file).unwrap();
     assert!(Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap().success());

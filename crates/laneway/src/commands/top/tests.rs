@@ -134,14 +134,14 @@ fn lanes() {
         &state(),
         &expect![[r#"
 
-        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
-         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
-        LANE   STATE   RUNNING        WAITING   ENDED 1H   FAILED  ENDED, 20 MIN
-        bulk   paused  ········ 0/8         4          0        0
-        main   open    ▇▇▇····· 3/8         3        174        0  ▇█ ▂▃▄▆▇█ ▂▃▄▆▇█ ▂▃▄
-        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
-    "#]],
+            laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+            3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40
+             1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+            LANE   STATE   RUNNING        WAITING   ENDED 1H   FAILED  ENDED, 20 MIN
+            bulk   paused  ········ 0/8         4          0        0
+            main   open    ▇▇▇····· 3/8         3        174        0  ▇█ ▂▃▄▆▇█ ▂▃▄▆▇█ ▂▃▄
+            Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+        "#]],
     );
 }
 
@@ -151,15 +151,15 @@ fn lanes_on_a_large_terminal_have_a_chart() {
     expect![[r#"
 
         laneway top  http://127.0.0.1:7717                                                                          12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait p95 40ms
+        3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40ms
          1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
         LANE   STATE   RUNNING        WAITING   OLDEST   ENDED 1H   FAILED   WAIT P95   RUN P95  ENDED, 20 MIN
         bulk   paused  ········ 0/8         4      40s          0        0          –         –
         main   open    ▇▇▇····· 3/8         3      40s        174        0       40ms     900ms  ▇█ ▂▃▄▆▇█ ▂▃▄▆▇█ ▂▃▄
 
-
-
-
+        AGENT   LANE   TENANT    RUNNING   WAITING   ENDED   FAILED   REJECTED   AVG WAIT   AVG RUN
+        bob     main   default         2         7      50        1          0       20ms     300ms
+        ann     main   default         1         7      50        1          0       20ms     300ms
 
 
 
@@ -189,7 +189,7 @@ fn lanes_on_a_large_terminal_have_a_chart() {
                             ▁▂▃▃▄▅▆▇▇██████████████████████████████                      ▁▁▂▃▄▅▅▆▇██████████████████████████████
                   ▁▂▂▃▄▅▆▇▇████████████████████████████████████████             ▁▂▃▄▅▅▆▇████████████████████████████████████████
         ▁▂▂▃▄▅▆▆▇██████████████████████████████████████████████████   ▁▂▃▄▄▅▆▇██████████████████████████████████████████████████
-        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+        Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
     "#]].assert_eq(&format!("\n{}\n", lines.join("\n")));
 }
 
@@ -201,14 +201,14 @@ fn agents() {
         &state,
         &expect![[r#"
 
-        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
-         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
-        AGENT   LANE    RUNNING   WAITING   ENDED   FAILED   REJECTED   AVG RUN
-        bob     main          2         7      50        1          0     300ms
-        ann     main          1         7      50        1          0     300ms
-        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
-    "#]],
+            laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+            3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40
+             1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+            AGENT   LANE    RUNNING   WAITING   ENDED   FAILED   REJECTED   AVG RUN
+            bob     main          2         7      50        1          0     300ms
+            ann     main          1         7      50        1          0     300ms
+            Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+        "#]],
     );
 }
 
@@ -220,13 +220,13 @@ fn waiting_jobs_say_why() {
         &state,
         &expect![[r#"
 
-        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
-         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
-        ID        KIND    LANE   AGENT   STATE     FOR   PRIO  WAITS FOR
-        73d30002  render  main   ann     queued  1m00s      0  Lane bulk is paused.
-        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
-    "#]],
+            laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+            3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40
+             1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+            ID        KIND    LANE   AGENT   STATE     FOR   PRIO  WAITS FOR
+            73d30002  render  main   ann     queued  1m00s      0  Lane bulk is paused.
+            Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+        "#]],
     );
 }
 
@@ -238,13 +238,13 @@ fn hostile_texts_are_shown_and_change_nothing() {
         &state,
         &expect![[r#"
 
-        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
-         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
-        KIND    LANE   AGENT         TRY   AGO  CODE   ERROR
-        render  main   \u{202e}nna     1  1.0s  boom   rm [2J\u{202e}fdp next 日 本 語
-        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
-    "#]],
+            laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+            3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40
+             1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+            KIND    LANE   AGENT         TRY   AGO  CODE   ERROR
+            render  main   \u{202e}nna     1  1.0s  boom   rm [2J\u{202e}fdp next 日本語
+            Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+        "#]],
     );
     assert!(!picture(&state, 200, 24).join("\n").contains(['\u{1b}', '\u{202e}']));
 }
@@ -257,13 +257,13 @@ fn workers() {
         &state,
         &expect![[r#"
 
-        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
-         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
-        WORKER   STATE    RUNNING   OF   CPU %   MEM %  VERSION   HOST   KINDS
-        w1       ready          1    4      12       –  1.2       h      render scan
-        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
-    "#]],
+            laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+            3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40
+             1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+            WORKER   STATE    RUNNING   OF   CPU %   MEM %  VERSION   HOST   KINDS
+            w1       ready          1    4      12       –  1.2       h      render scan
+            Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+        "#]],
     );
 }
 
@@ -275,29 +275,29 @@ fn help() {
         &state,
         &expect![[r#"
 
-        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
-         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
-        LANE   STATE   RUNNING        WAITING   ENDED 1H   FAILED  ENDED, 20 MIN
-        bul┌ help ──────────────────────────────────────────────────────────────────┐
-        mai│1 … 6, Tab, ← →     choose a list                                       │▃▄
-           │↑ ↓, k j            select a line                                       │
-           │PgUp PgDn, Home End move further                                        │
-           │Enter               open the job; of a lane or an agent: its waiting job│
-           │/                   show only lines with a text; Esc shows all again    │
-           │s                   sort by the next column                             │
-           │S                   reverse the order                                   │
-           │p                   pause or resume the selected lane                   │
-           │c                   cancel the selected job                             │
-           │r                   retry the selected job: it becomes a new job        │
-           │Esc, q              in an open job: back to the list                    │
-           │? h                 this help                                           │
-           │q, Ctrl-C           quit                                                │
-           │                                                                        │
-           │                    The lists show the newest 200 jobs and are read ever│
-           └────────────────────────────────────────────────────────────────────────┘
-        ↑↓ select  Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q q
-    "#]],
+            laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+            3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40
+             1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+            LANE   STATE   RUNNING        WAITING   ENDED 1H   FAILED  ENDED, 20 MIN
+            b┌ help ──────────────────────────────────────────────────────────────────────┐
+            m│1 … 6, Tab, ← →     choose a list                                           │
+             │↑ ↓, k j            select a line                                           │
+             │PgUp PgDn, Home End move further                                            │
+             │Enter               open a job; show the jobs of a lane or an agent         │
+             │/                   show only lines with a text; Esc shows all again        │
+             │s                   sort by the next column                                 │
+             │S                   reverse the order                                       │
+             │p                   pause or resume the selected lane                       │
+             │c                   cancel the selected job                                 │
+             │r                   retry the selected job: it becomes a new job            │
+             │Esc, q              in an open job: back to the list                        │
+             │? h                 this help                                               │
+             │q, Ctrl-C           quit                                                    │
+             │                                                                            │
+             │                    Lists have the newest 200 jobs. Every second they are re│
+             └────────────────────────────────────────────────────────────────────────────┘
+            Enter open  / filter  s sort  p pause  c cancel  r retry  ? help  q quit
+        "#]],
     );
     press(&mut state, "q");
     assert_eq!(state.mode, Mode::List, "any key closes the help and does nothing else");
@@ -327,31 +327,31 @@ fn a_job_is_opened_scrolled_and_closed() {
         &state,
         &expect![[r#"
 
-        laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
-        3 running · 7 queued · 1 scheduled · at most 64 · 1 h: 120 ended, 2 failed, wait
-         1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
-        job 01a1e107-0745-7000-8d3c-4aea73d30002  queued
-        kind render  lane main  agent ann  tenant default
-        submitted 1m00s ago  priority 0  attempt 1  failures 0  losses 0
+            laneway top  http://127.0.0.1:7717                                  12:00:00 UTC
+            3 running of 64 · 7 queued · 1 scheduled · 1h: 120 ended, 2 failed · wait p95 40
+             1 Lanes  2 Agents  3 Running  4 Waiting  5 Failures  6 Workers
+            job 01a1e107-0745-7000-8d3c-4aea73d30002  queued
+            kind render  lane main  agent ann  tenant default
+            submitted 1m00s ago  priority 0  attempt 1  failures 0  losses 0
 
-        explain
-        Lane bulk is paused.
-        - lane_paused: Lane bulk is paused.
+            explain
+            Lane bulk is paused.
+            - lane_paused: Lane bulk is paused.
 
-        attempts
-          1  failed          1.5s
-          2  lost            1.5s
+            attempts
+              1  failed          1.5s
+              2  lost            1.5s
 
-        log
-        12:00:00.000 stdout line 1 [2J
-        12:00:00.000 stdout line 2 [2J
-        12:00:00.000 stdout line 3 [2J
-        12:00:00.000 stdout line 4 [2J
-        12:00:00.000 stdout line 5 [2J
-        12:00:00.000 stdout line 6 [2J
-        12:00:00.000 stdout line 7 [2J
-        ↑↓ scroll  c cancel  r retry  Esc back  ? help
-    "#]],
+            log
+            12:00:00.000 stdout line 1 [2J
+            12:00:00.000 stdout line 2 [2J
+            12:00:00.000 stdout line 3 [2J
+            12:00:00.000 stdout line 4 [2J
+            12:00:00.000 stdout line 5 [2J
+            12:00:00.000 stdout line 6 [2J
+            12:00:00.000 stdout line 7 [2J
+            ↑↓ scroll  c cancel  r retry  Esc back  ? help
+        "#]],
     );
     press(&mut state, "G");
     assert!(picture(&state, 80, 24).iter().any(|line| line.contains("laneway jobs logs")));
