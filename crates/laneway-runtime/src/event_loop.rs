@@ -221,14 +221,11 @@ impl Scheduler {
         let readers = Arc::new(Semaphore::new(readers_max));
         let events =
             EventBus::new(Arc::clone(&reader), Arc::clone(&readers), driver.last_event(), events_len_max);
-        let records = History::collection();
-        let history = History::restore(clock.now().wall, driver.engine().records_of_all(&records));
-        let tokens = watch::Sender::new(Arc::new(TokenTable::new(driver.engine().tokens())));
         let shared = Arc::new(Shared {
             events,
-            history,
+            history: History::restore(began.wall, driver.engine()),
             metrics,
-            tokens,
+            tokens: watch::Sender::new(Arc::new(TokenTable::new(driver.engine().tokens()))),
             waiters: Default::default(),
             progress: Default::default(),
             reader,

@@ -20,7 +20,7 @@ use laneway_core::engine::LaneDepth;
 use laneway_core::event::JobLine;
 use laneway_core::share::Pool;
 use laneway_core::{
-    AttemptEnd, Change, Event, EventKind, Name, Notice, Origin, Record, RecordName, Seq, Wall,
+    AttemptEnd, Change, Engine, Event, EventKind, Name, Notice, Origin, RecordName, Seq, Wall,
 };
 
 use series::{Series, Slot};
@@ -105,7 +105,9 @@ struct LastRow {
 
 impl History {
     /// The history in the records of an earlier process.
-    pub(crate) fn restore<'a>(now: Wall, records: impl Iterator<Item = &'a Record>) -> History {
+    pub(crate) fn restore(now: Wall, engine: &Engine) -> History {
+        let collection = Name::fixed(COLLECTION);
+        let records = engine.records_of_all(&collection);
         let minute = minute_of(now);
         let mut state = State {
             minute,
@@ -130,11 +132,6 @@ impl History {
         state.server.open.forget_activity();
         state.unsummed = state.tenants.keys().cloned().map(Some).chain([None]).collect();
         History { state: Mutex::new(state), due: AtomicI64::new(now.0) }
-    }
-
-    /// The collection of the records of a history.
-    pub(crate) fn collection() -> Name {
-        Name::fixed(COLLECTION)
     }
 
     /// True when [`History::advance`] is to be called.
@@ -370,7 +367,7 @@ fn delete(tenant: Name, slot: Slot) -> RecordCommand {
 }
 
 fn name_of(tenant: Name, slot: Slot) -> RecordName {
-    RecordName { tenant, collection: History::collection(), id: slot.id() }
+    RecordName { tenant, collection: Name::fixed(COLLECTION), id: slot.id() }
 }
 
 fn origin() -> Origin {

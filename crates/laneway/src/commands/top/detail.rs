@@ -1,6 +1,7 @@
 //! Draws an open job: what it is, why it waits, its attempts and its log.
 
 use jiff::Timestamp;
+use laneway_wire::Attempt;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -83,6 +84,27 @@ fn lines(detail: &Detail, now: Timestamp) -> Vec<Vec<Part>> {
         );
     }
     lines.extend([Vec::new(), heading("attempts")]);
+    lines.extend(attempt_lines(attempts));
+    if let Some(result) = &job.result {
+        let text: String = result.get().chars().take(RESULT_BYTES_MAX).collect();
+        lines.extend([Vec::new(), heading("result"), vec![foreign(&text, Paint::Plain)]]);
+    }
+    lines.extend([Vec::new(), heading("log")]);
+    for line in logs {
+        let head = format!("{} {} ", clock(&line.at), line.stream);
+        lines.push(vec![foreign(&head, Paint::Dim), foreign(&line.text, Paint::Plain)]);
+    }
+    if logs.is_empty() {
+        lines.push(vec![("no lines".to_owned(), Paint::Dim)]);
+    }
+    if *more_logs {
+        lines.push(vec![(format!("… `laneway jobs logs {}` shows the rest", one_line(&job.id)), Paint::Dim)]);
+    }
+    lines
+}
+
+fn attempt_lines(attempts: &[Attempt]) -> Vec<Vec<Part>> {
+    let mut lines = Vec::new();
     for attempt in attempts {
         let took = attempt.started_at.as_deref().zip(attempt.finished_at.as_deref());
         let took = took.and_then(|(from, to)| between(from, to)).unwrap_or_default();
@@ -99,21 +121,6 @@ fn lines(detail: &Detail, now: Timestamp) -> Vec<Vec<Part>> {
     }
     if attempts.is_empty() {
         lines.push(vec![("none yet".to_owned(), Paint::Dim)]);
-    }
-    if let Some(result) = &job.result {
-        let text: String = result.get().chars().take(RESULT_BYTES_MAX).collect();
-        lines.extend([Vec::new(), heading("result"), vec![foreign(&text, Paint::Plain)]]);
-    }
-    lines.extend([Vec::new(), heading("log")]);
-    for line in logs {
-        let head = format!("{} {} ", clock(&line.at), line.stream);
-        lines.push(vec![foreign(&head, Paint::Dim), foreign(&line.text, Paint::Plain)]);
-    }
-    if logs.is_empty() {
-        lines.push(vec![("no lines".to_owned(), Paint::Dim)]);
-    }
-    if *more_logs {
-        lines.push(vec![(format!("… `laneway jobs logs {}` shows the rest", one_line(&job.id)), Paint::Dim)]);
     }
     lines
 }

@@ -423,7 +423,7 @@ fn a_server_that_is_away_is_reported_and_the_last_numbers_stay() {
     let mut state = State::new("laneway top", "http://127.0.0.1:1");
     assert!(picture(&state, 80, 24).join("\n").contains("waiting for the server"));
     state.loaded(Tab::Lanes, Ok(snapshot()));
-    state.loaded(Tab::Lanes, Err("no server answers at http://127.0.0.1:1 (refused)\nstart one".to_owned()));
+    state.loaded(Tab::Lanes, Err("no server answers at http://127.0.0.1:1 (away)\nstart one".to_owned()));
     let lines = picture(&state, 80, 24);
     assert!(lines[0].ends_with("away, trying again"), "{lines:?}");
     assert!(lines.last().unwrap().starts_with("no server answers"));
