@@ -133,10 +133,11 @@ impl Series {
         for closed in &self.minutes {
             let quarter = quarter_of(closed.start);
             // The first quarter in memory may be cut off at its beginning; it was stored when it was whole.
-            if quarter > stored && quarter < quarter_of(minute) {
-                if let Some((_, interval)) = Interval::decode(&closed.body) {
-                    sums.entry(quarter).or_default().merge(&interval);
-                }
+            if quarter > stored
+                && quarter < quarter_of(minute)
+                && let Some((_, interval)) = Interval::decode(&closed.body)
+            {
+                sums.entry(quarter).or_default().merge(&interval);
             }
         }
         sums.into_iter().collect()
