@@ -140,7 +140,7 @@ fn text_of(buffer: &ratatui::buffer::Buffer) -> Vec<String> {
 /// What a task has read or changed.
 enum Update {
     Read(Tab, anyhow::Result<Snapshot>),
-    Opened(anyhow::Result<Detail>),
+    Opened(Box<anyhow::Result<Detail>>),
     Changed(anyhow::Result<String>),
 }
 
@@ -199,7 +199,7 @@ async fn watch(output: &Output, client: &Client, mut state: State) -> anyhow::Re
                         ticks.reset_immediately();
                     }
                 }
-                Update::Opened(read) => state.opened(read.map_err(|error| format!("{error:#}"))),
+                Update::Opened(read) => state.opened((*read).map_err(|error| format!("{error:#}"))),
                 Update::Changed(done) => {
                     state.message = Some(done.map_err(|error| format!("{error:#}")));
                     ticks.reset_immediately();
@@ -223,7 +223,7 @@ fn start(tasks: &mut JoinSet<Update>, client: &Client, action: Action) {
     let client = client.clone();
     tasks.spawn(async move {
         match action {
-            Action::Open(id) => Update::Opened(data::open(&client, &id).await),
+            Action::Open(id) => Update::Opened(Box::new(data::open(&client, &id).await)),
             action => Update::Changed(data::change(&client, &action).await),
         }
     });
