@@ -139,7 +139,7 @@ fn text_of(buffer: &ratatui::buffer::Buffer) -> Vec<String> {
 
 /// What a task has read or changed.
 enum Update {
-    Read(Tab, anyhow::Result<Snapshot>),
+    Read(Tab, Box<anyhow::Result<Snapshot>>),
     Opened(Box<anyhow::Result<Detail>>),
     Changed(anyhow::Result<String>),
 }
@@ -187,13 +187,13 @@ async fn watch(output: &Output, client: &Client, mut state: State) -> anyhow::Re
                     is_reading = true;
                     reopen(&mut tasks, client, &state);
                     let (client, tab) = (client.clone(), state.tab);
-                    tasks.spawn(async move { Update::Read(tab, data::read(&client, &[tab]).await) });
+                    tasks.spawn(async move { Update::Read(tab, Box::new(data::read(&client, &[tab]).await)) });
                 }
             }
             Some(Ok(update)) = tasks.join_next() => match update {
                 Update::Read(tab, read) => {
                     is_reading = false;
-                    state.loaded(tab, read.map_err(|error| format!("{error:#}")));
+                    state.loaded(tab, (*read).map_err(|error| format!("{error:#}")));
                     // The tab changed meanwhile: its list was not read.
                     if state.tab != tab {
                         ticks.reset_immediately();
