@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::client::ServerArgs;
 use crate::commands::{
     artifacts, backup, bench, browsers, capacity, completions, config, deliveries, demo, drain, events,
-    instances, jobs, lanes, leases, man, mcp, profiles, runs, schedules, serve, sessions, stats, store,
-    submit, token, worker, workers,
+    instances, jobs, lanes, leases, man, mcp, open, profiles, runs, schedules, serve, sessions, stats, store,
+    submit, token, top, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;
@@ -102,6 +102,10 @@ pub enum AsyncCommand {
     Stats(stats::StatsArgs),
     /// Show whether the server is well
     Health,
+    /// Watch lanes, agents, jobs and workers, and act on them
+    Top(top::TopArgs),
+    /// Open the dashboard in a browser
+    Open(open::OpenArgs),
     /// Follow the stream of events
     Events(events::EventsArgs),
     /// Write the store to one file, with or without a running server

@@ -29,6 +29,7 @@ mod rooms;
 mod secrets;
 mod shape;
 mod stops;
+mod top;
 mod vocabulary;
 mod webhooks;
 mod worker;
