@@ -28,6 +28,7 @@ mod lane;
 mod lease;
 mod log;
 mod object;
+mod operation;
 mod problem;
 mod profile;
 pub mod resend;
@@ -54,7 +55,7 @@ pub use event::{
 };
 pub use explanation::{Blocker, Explanation};
 pub use instance::{Instance, InstanceList, InstanceRequest};
-pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress, Warning};
+pub use job::{Job, JobCounts, JobError, JobGroup, JobList, JobProgress, JobSchedule, Progress, Warning};
 pub use job_request::{
     BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,
     SessionRequest,
@@ -66,6 +67,7 @@ pub use lease::{
 };
 pub use log::{LogLine, LogList};
 pub use object::{Object, UpTo};
+pub use operation::{BulkRequest, JobSelection, Operation, OperationList};
 pub use problem::Problem;
 pub use profile::{
     Profile, ProfileList, ProfilePatchRequest, ProfileProxy, ProfileRequest, ProfileWindow, ProxyRequest,
