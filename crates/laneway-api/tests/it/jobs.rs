@@ -225,7 +225,7 @@ async fn lists_and_pages(world: &World) {
         ("&created_after=2023-11-14T22:13:19Z", 25),
         ("&created_before=2023-11-14T22:13:20Z", 0),
         ("&search=k1", 12),
-        ("&search=k1%20A3", 2),
+        ("&search=k1%20A3", 3),
         ("&search=unknown", 0),
         ("&error_code=timeout", 0),
         ("&reason=requested", 0),
