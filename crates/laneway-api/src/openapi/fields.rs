@@ -228,7 +228,7 @@ fn id(schema: &str, field: &str) -> Option<Value> {
         ("JobSelection", "search") => json!({"maxLength": SEARCH_LEN_MAX}),
         ("JobSelection", "session") => printable(),
         ("JobSelection", "lane" | "agent" | "kind" | "tag" | "error_code") => plain(),
-        ("JobGroup", "name") => printable(),
+        ("JobGroup", "name") | ("Operation", "created_by") => printable(),
         ("JobArtifact", "id") => pattern(&format!("^{HEX}\\.[0-9]+$")),
         _ => return None,
     })

@@ -90,9 +90,20 @@ impl Bits {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// How many places are in both.
-    pub fn count_common(&self, other: &Bits) -> u64 {
-        self.0.iter().zip(&other.0).map(|(left, right)| u64::from((left & right).count_ones())).sum()
+    /// How many places are in this set and in a stored one. Most stored sets are small, and are not decoded.
+    pub fn count_common(&self, stored: &[u8]) -> u64 {
+        if stored.len() == DENSE_LEN {
+            let words = stored.chunks_exact(8).map(|bytes| bytes.try_into().map_or(0, u64::from_le_bytes));
+            return self
+                .0
+                .iter()
+                .zip(words)
+                .map(|(left, right)| u64::from((left & right).count_ones()))
+                .sum();
+        }
+        let places = stored.chunks_exact(2).map(|place| u16::from_le_bytes([place[0], place[1]]));
+        places.filter(|place| self.0[usize::from(*place) / 64 % WORDS] & (1 << (place % 64)) != 0).count()
+            as u64
     }
 
     pub fn keep(&mut self, other: &Bits) {
@@ -169,6 +180,9 @@ mod tests {
             assert_eq!((places(&bits), bits.count()), (all.clone(), all.len() as u64), "step {step}");
             assert_eq!(Bits::read(&bits.write()).unwrap().write(), bits.write());
             assert!(stored.len() <= DENSE_LEN);
+            let half = Bits::before(CHUNK / 2);
+            let common = all.iter().filter(|place| u64::from(**place) < CHUNK / 2).count() as u64;
+            assert_eq!(half.count_common(&stored), common, "step {step}");
             // In any other order.
             let mut stored = Vec::new();
             for place in all.iter().rev() {

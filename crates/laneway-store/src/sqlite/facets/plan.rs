@@ -196,6 +196,9 @@ impl Words {
     }
 }
 
+/// Takes the number of a set and its stored form.
+type Visit<'a> = dyn FnMut(i64, &[u8]) -> Result<(), StoreError> + 'a;
+
 /// Reads sets, and counts how many.
 pub(super) struct Sets<'a> {
     conn: &'a Connection,
@@ -238,7 +241,7 @@ impl<'a> Sets<'a> {
         &mut self,
         chunk: u64,
         dimension: Dimension,
-        visit: &mut dyn FnMut(i64, &[u8]) -> Result<(), StoreError>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
         let from = Facet::new(dimension, 0).key(chunk);
         let mut rows = self.range.query([from, from + (1 << NUMBER_BITS) - 1])?;
