@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{BadTokens, Principal, random};
 use crate::body_budget::BodyBudget;
+use crate::bulk::{self, Operations};
 use crate::connections::Connections;
 use crate::convert::DefaultNames;
 use crate::cursor::Cursors;
@@ -76,6 +77,8 @@ pub struct Inner {
     pub(crate) served_kinds: ServedKinds,
     /// Locked while a patch is merged into a schedule.
     pub(crate) schedule_patches: Mutex<()>,
+    /// The bulk operations that run.
+    pub(crate) operations: Operations,
     /// The browsers of this machine, if the server has any.
     pub(crate) browsers: OnceLock<Browsers>,
     /// Canceled when the server stops listening. Event streams end then.
@@ -118,6 +121,7 @@ impl Api {
             load: Mutex::new(None),
             served_kinds: ServedKinds::default(),
             schedule_patches: Mutex::new(()),
+            operations: Operations::default(),
             streams,
             waits,
             browsers: OnceLock::new(),
@@ -135,6 +139,16 @@ impl Api {
     pub fn serve_browsers(&self, browsers: Browsers) {
         // Browsers that were set before stay.
         let _ = self.inner.browsers.set(browsers);
+    }
+
+    /// Goes on with the bulk operations that an earlier process began, in the background.
+    pub fn resume_operations(&self) {
+        let api = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = bulk::resume(&api).await {
+                tracing::warn!(?error, "bulk operations of an earlier process cannot be read");
+            }
+        });
     }
 
     /// The scheduler.
