@@ -19,6 +19,7 @@ mod epoch;
 mod events;
 pub mod files;
 mod firing_log;
+mod history;
 mod kept_keys;
 mod live;
 mod load;

@@ -1,10 +1,14 @@
 //! Copies of data directories: whole ones open, torn ones are named, backups come back.
 
 use std::path::Path;
+use std::time::Duration;
 
+use laneway_core::{EventKind, Seq, Wall};
 use laneway_store::check::{CheckBounds, check_dir};
+use laneway_store::copy::History;
+use laneway_store::suite::Fixture;
 use laneway_store::suite::driver::{Driver, load};
-use laneway_store::{SqliteOptions, SqliteStore, StoreError, copy};
+use laneway_store::{SqliteOptions, SqliteStore, Store, StoreError, copy};
 
 use super::SqliteFixture;
 use super::killed::Killed;
@@ -206,7 +210,7 @@ fn defect_03_a_bounded_check_reads_the_newest_rows_before_the_events() {
     conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 10")
         .unwrap();
     drop(conn);
-    let time = std::time::Duration::from_secs(2);
+    let time = Duration::from_secs(2);
     let bounds = CheckBounds { rows_max: None, time_max: Some(time) };
     let begun = std::time::Instant::now();
     let report = check_dir(&fixture.path(), bounds, &mut |at| {
@@ -320,18 +324,105 @@ fn defect_04_a_backup_beside_a_writer_is_one_committed_state() {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
     let back = SqliteFixture::new();
-    let restored = copy::restore(&file, &back.path(), false, &mut |_| ()).unwrap();
+    let restored = copy::restore(&file, &back.path(), false, None, &mut |_| ()).unwrap();
     assert_eq!((restored.copied.jobs, restored.replaced), (31, None));
     assert_eq!(load(&mut open(&back.path()).unwrap()).jobs.len(), 31);
     // A directory that has something is replaced only by force, and keeps what was there.
-    let full = copy::restore(&file, &back.path(), false, &mut |_| ()).unwrap_err();
+    let full = copy::restore(&file, &back.path(), false, None, &mut |_| ()).unwrap_err();
     assert!(full.to_string().contains("--force"), "{full}");
-    let restored = copy::restore(&file, &back.path(), true, &mut |_| ()).unwrap();
+    let restored = copy::restore(&file, &back.path(), true, None, &mut |_| ()).unwrap();
     assert!(restored.replaced.unwrap().join(DB).exists());
     let mut store = open(&back.path()).unwrap();
     assert_eq!(load(&mut store).jobs.len(), 31);
-    let taken = copy::restore(&file, &back.path(), true, &mut |_| ()).unwrap_err();
+    let taken = copy::restore(&file, &back.path(), true, None, &mut |_| ()).unwrap_err();
     assert!(matches!(taken, StoreError::Locked(_)), "{taken:?}");
+}
+
+/// A store whose log is kept.
+struct Keeping<'a>(&'a SqliteFixture, Duration);
+
+impl Fixture for Keeping<'_> {
+    fn open(&self) -> Box<dyn Store> {
+        let options = SqliteOptions { log_keep: Some(self.1), ..SqliteOptions::default() };
+        Box::new(SqliteStore::open(&self.0.path(), options).unwrap())
+    }
+}
+
+#[test]
+fn a_backup_and_the_kept_log_restore_any_point_in_time() {
+    let fixture = SqliteFixture::new();
+    let keeping = Keeping(&fixture, Duration::from_secs(3_600));
+    let mut driver = Driver::new(&keeping);
+    let mut points = Vec::new();
+    let mut work = |driver: &mut Driver| {
+        for _ in 0..3 {
+            let row = driver.draft();
+            driver.submit(row, &[7; 50_000]);
+            driver.now = Wall(driver.now.0 + 1_000);
+            driver.event(Seq(1), EventKind::JobQueued, None);
+            let at = driver.now;
+            driver.commit();
+            points.push((at, load(driver.store.as_mut()).jobs.len()));
+        }
+    };
+    work(&mut driver);
+    let file = fixture.path().with_file_name("point.backup");
+    copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap();
+    work(&mut driver);
+    // A graceful stop and a kill lie between the backup and the point.
+    driver.store.close().unwrap();
+    let mut driver = driver.reopen(&keeping);
+    work(&mut driver);
+    let mut driver = driver.reopen(&Killed(&fixture));
+    work(&mut driver);
+    let last = load(driver.store.as_mut()).jobs.len();
+    driver.store.close().unwrap();
+    drop(driver);
+    let restore = |until: Option<Wall>| {
+        let back = SqliteFixture::new();
+        let history = History { from: fixture.path(), until };
+        let restored = copy::restore(&file, &back.path(), false, Some(&history), &mut |_| ()).unwrap();
+        (load(&mut open(&back.path()).unwrap()).jobs.len(), restored.added.unwrap())
+    };
+    for (at, jobs) in &points[3..] {
+        let (restored, added) = restore(Some(*at));
+        assert_eq!(restored, *jobs, "until {at:?}");
+        assert!(added.last_at.is_some_and(|last| last <= *at), "{added:?}");
+    }
+    assert_eq!(restore(None).0, last);
+    // A log that does not reach back to the backup is named, and nothing is restored.
+    let kept = fixture.path().join("log-kept");
+    let oldest = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    std::fs::remove_file(oldest).unwrap();
+    let (back, history) = (SqliteFixture::new(), History { from: fixture.path(), until: None });
+    let error = copy::restore(&file, &back.path(), false, Some(&history), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("log.keep"), "{error}");
+    assert!(!back.path().join(DB).exists());
+    // Without the setting, nothing is kept.
+    drop(Keeping(&fixture, Duration::ZERO).open());
+    assert!(!kept.exists());
+}
+
+/// The log of a restored store is not that of the store that the backup was made of.
+#[test]
+fn the_log_of_another_history_is_rejected() {
+    let (fixture, back) = (SqliteFixture::new(), SqliteFixture::new());
+    let keeping = Keeping(&fixture, Duration::from_secs(3_600));
+    let mut driver = Driver::new(&keeping);
+    driver.submit_plain();
+    driver.commit();
+    let file = fixture.path().with_file_name("first.backup");
+    copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap();
+    driver.submit_plain();
+    driver.commit();
+    driver.store.close().unwrap();
+    copy::restore(&file, &back.path(), false, None, &mut |_| ()).unwrap();
+    let later = fixture.path().with_file_name("later.backup");
+    drop(Keeping(&back, Duration::from_secs(3_600)).open());
+    copy::back_up(&back.path(), &later, false, &mut |_| ()).unwrap();
+    let (third, history) = (SqliteFixture::new(), History { from: fixture.path(), until: None });
+    let error = copy::restore(&later, &third.path(), false, Some(&history), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("not that of the store"), "{error}");
 }
 
 #[test]
@@ -339,14 +430,14 @@ fn defect_04_what_is_no_backup_is_not_restored() {
     let (fixture, _) = crashed();
     let back = SqliteFixture::new();
     // A database without the log it needs.
-    assert!(copy::restore(&fixture.path().join(DB), &back.path(), false, &mut |_| ()).is_err());
+    assert!(copy::restore(&fixture.path().join(DB), &back.path(), false, None, &mut |_| ()).is_err());
     let file = fixture.path().with_file_name("copy.backup");
     copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap();
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 4096]).unwrap();
-    assert!(copy::restore(&file, &back.path(), false, &mut |_| ()).is_err());
+    assert!(copy::restore(&file, &back.path(), false, None, &mut |_| ()).is_err());
     std::fs::write(&file, b"something else, and longer than nothing").unwrap();
-    assert!(copy::restore(&file, &back.path(), false, &mut |_| ()).is_err());
+    assert!(copy::restore(&file, &back.path(), false, None, &mut |_| ()).is_err());
     assert!(!back.path().join(DB).exists());
 }
 
