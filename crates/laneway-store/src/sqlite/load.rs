@@ -94,7 +94,7 @@ fn load_jobs(store: &mut Tables, pool: &Pool, visit: &mut dyn FnMut(Loaded)) -> 
         }
     };
     if chunks.len() < CHUNKS_PARALLEL {
-        return chunks.iter().try_for_each(|chunk| Ok(take(read_chunk(conn, lanes, chunk)?)));
+        return chunks.iter().try_for_each(|chunk| read_chunk(conn, lanes, chunk).map(&mut take));
     }
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(LOAD_THREADS_MAX));
     let (lanes, chunks) = (&*lanes, &chunks[..]);
