@@ -146,6 +146,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Which lines are written, in the syntax of `tracing`'s filters.
     pub filter: String,
+    /// How long the commit log is kept; zero: not at all.
+    pub keep: Duration,
 }
 
 /// How log lines look.

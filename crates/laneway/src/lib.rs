@@ -29,6 +29,7 @@
 //! disk and survives a crash. There is no server, no port and no token: the owner of the [`Laneway`] may do
 //! everything. The program `laneway` is built from the same parts and adds the HTTP API and the command line.
 
+mod checked_store;
 mod embedded;
 pub mod gateway;
 pub mod pinchtab;

@@ -215,6 +215,7 @@ fn log(root: &Section<'_>, schema: &Schema) -> LogConfig {
     let log = LogConfig {
         format: section.one_of("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
         filter: section.text("filter"),
+        keep: Duration::from_millis(section.span("keep", Span(0)..=SPAN_MAX).0),
     };
     section.finish();
     log

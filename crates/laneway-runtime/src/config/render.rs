@@ -243,6 +243,7 @@ impl List {
             },
         );
         self.put("filter", log.filter.clone());
+        self.put("keep", span(Span(u64::try_from(log.keep.as_millis()).unwrap_or(u64::MAX))));
     }
 
     fn put(&mut self, key: &str, value: impl Into<Value>) {

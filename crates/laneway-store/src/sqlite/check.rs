@@ -499,7 +499,7 @@ fn links(conn: &Connection, walk: &mut Walk) -> Result<(), StoreError> {
     let mut job = conn.prepare("SELECT 1 FROM job WHERE seq = ?1")?;
     let mut done = conn.prepare("SELECT 1 FROM done WHERE seq = ?1")?;
     let mut lives = 0;
-    for seq in live.chunks().into_iter().flat_map(|chunk| live.jobs_of(chunk)) {
+    for seq in live.chunks().into_iter().flat_map(|chunk| chunk.jobs()) {
         lives += 1;
         if !job.exists([seq.0.cast_signed()])? {
             walk.found("live_chunk", seq.0.to_string(), "the live job has no row".into());

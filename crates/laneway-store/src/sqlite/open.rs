@@ -18,7 +18,7 @@ use super::replay::Replay;
 use super::tables::{self, Numbers, Tables};
 use super::whole::{Found, REMEDY, State, read_state};
 use super::{SqliteStore, check, checkpoint, epoch, facets, files};
-use crate::log::{self, CommitLog, LogId, Scan};
+use crate::log::{self, CommitLog, KeptSegments, LogId, Scan};
 use crate::rows::{stored_digest, stored_name};
 use crate::{Epoch, StoreError};
 
@@ -42,6 +42,9 @@ pub struct SqliteOptions {
     pub allow_network_file_system: bool,
     /// True: files that do not belong together are opened all the same; what is missing stays missing. Defaults to false.
     pub accept_loss: bool,
+    /// How long segments of the commit log are kept that the tables do not need any more; zero: not at all. `None`: they are
+    /// kept if the directory has some already. Defaults to that.
+    pub log_keep: Option<Duration>,
 }
 
 impl Default for SqliteOptions {
@@ -52,14 +55,21 @@ impl Default for SqliteOptions {
             reader_cache_kib: 4 * 1024,
             allow_network_file_system: false,
             accept_loss: false,
+            log_keep: None,
         }
     }
 }
 
 /// Opens the store in `dir`; creates both where they are missing.
 pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
-    let SqliteOptions { readers_max, cache_kib, reader_cache_kib, allow_network_file_system, accept_loss } =
-        options;
+    let SqliteOptions {
+        readers_max,
+        cache_kib,
+        reader_cache_kib,
+        allow_network_file_system,
+        accept_loss,
+        log_keep,
+    } = options;
     check_version()?;
     files::make_dir(dir)?;
     if !allow_network_file_system {
@@ -93,7 +103,7 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     files::make_private_dir(&log_dir).map_err(|error| files::not_written(&log_dir, &error))?;
     files::sync_dirs(dir)?;
     let (epoch, id) = begin(&mut tables, state, &scan)?;
-    let log = CommitLog::continue_after(&log_dir, id, scan);
+    let log = CommitLog::continue_after(&log_dir, id, scan, KeptSegments::of(dir, log_keep));
     let pool = Arc::new(Pool::new(readers_max, move || open_reader(&path, reader_cache_kib)));
     SqliteStore::start(tables, log, marker, pool, epoch, lock)
 }

@@ -279,6 +279,42 @@ fn defect_04_backup_and_restore_as_commands() {
     );
 }
 
+/// With a log that is kept, a backup becomes the store of any later moment, and replaces tables that are damaged.
+#[test]
+fn a_kept_log_restores_a_point_in_time_and_rebuilds_tables() {
+    let home = TempDir::new().unwrap();
+    let (dir, back, file) = (home.path().join("data"), home.path().join("back"), home.path().join("b.db"));
+    let mut server = Server::start(&dir, &["--set", "log.keep=1h"]);
+    let run = |args: &[&str], dir: &Path| {
+        let output = laneway().arg("--json").args(args).arg("--data-dir").arg(dir).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let path = file.to_str().unwrap();
+    let first = server.submit(&["echo", "--wait"]);
+    run(&["backup", path], &dir);
+    let second = server.submit(&["echo", "--wait"]);
+    let shown = server.json(&["jobs", "show", &second]);
+    let until = shown["finished_at"].as_str().unwrap();
+    let third = server.submit(&["echo", "--wait"]);
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let restored = run(&["restore", path, "--until", until, "--log-from", dir.to_str().unwrap()], &back);
+    assert_eq!((&restored["jobs"], &restored["until"]), (&Value::from(2), &Value::from(until)));
+    let again = Server::start(&back, &[]);
+    assert_eq!(again.json(&["jobs", "show", &second])["state"], "succeeded");
+    assert_eq!(again.json(&["jobs", "list"])["jobs"].as_array().map(Vec::len), Some(2));
+    drop(again);
+    // The tables are lost, the log and the backup are not.
+    std::fs::write(dir.join("laneway.db"), [7; 8_192]).unwrap();
+    let rebuilt = run(&["store", "rebuild", "--backup", path], &dir);
+    assert_eq!(rebuilt["jobs"], 3);
+    let again = Server::start(&dir, &[]);
+    for job in [first, second, third] {
+        assert_eq!(again.json(&["jobs", "show", &job])["state"], "succeeded");
+    }
+}
+
 /// On a terminal, long work on a store shows a progress bar that reaches its end; elsewhere it shows none.
 #[test]
 fn defect_03_defect_04_progress_is_shown_on_a_terminal() {
