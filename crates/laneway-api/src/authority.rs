@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// The table.
-pub static TABLE: [Authority; 96] = [
+pub static TABLE: [Authority; 97] = [
     reads("get_index", Who::Anyone, Reach::Tenant),
     reads("get_livez", Who::Anyone, Reach::Tenant),
     reads("get_readyz", Who::Anyone, Reach::Tenant),
@@ -88,6 +88,7 @@ pub static TABLE: [Authority; 96] = [
     changes("replay_delivery", SUBMITTERS, Reach::Tenant),
     reads("stream_events", READERS, Reach::Tenant),
     reads("get_stats", READERS, Reach::Tenant),
+    reads("get_stats_history", READERS, Reach::Tenant),
     reads("list_lanes", READERS, Reach::Tenant),
     reads("get_lane", READERS, Reach::Tenant),
     changes("put_lane", OPERATORS, Reach::Server),

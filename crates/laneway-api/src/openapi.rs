@@ -46,7 +46,7 @@ pub fn document() -> &'static Value {
         jobs::list_job_logs, artifacts::list_job_artifacts, artifacts::get_artifact, jobs::list_job_events, jobs::list_attempts,
         runs::submit_run, runs::list_runs, runs::get_run, runs::cancel_run,
         deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,
-        events::stream_events, stats::get_stats,
+        events::stream_events, stats::get_stats, stats::get_stats_history,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::delete_lane, lanes::pause_lane, lanes::resume_lane,
         instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,
         profiles::list_profiles, profiles::create_profile, profiles::get_profile, profiles::update_profile,

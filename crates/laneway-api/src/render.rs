@@ -3,6 +3,7 @@
 //! The counterpart of `convert.rs`. It makes no decisions; permissions were checked before. Lanes, statistics and
 //! explanations are in `render/stats.rs`.
 
+mod history;
 mod leases;
 mod runs;
 mod schedules;
@@ -34,6 +35,7 @@ use crate::auth::Caller;
 use crate::convert::EPOCH;
 use crate::worker::SCHEDULER;
 
+pub use history::history;
 pub use leases::{capacity, denial, lease};
 pub use runs::{run, run_row};
 pub use schedules::{idle_session, preview, schedule, schedule_firing, session, session_stopped, template};

@@ -57,6 +57,7 @@ fn job_routes() -> Vec<Route> {
         route(&post, "/v1/deliveries/{id}/replay", "replay_delivery", deliveries::replay_delivery),
         route(&get, "/v1/events", "stream_events", events::stream_events),
         route(&get, "/v1/stats", "get_stats", stats::get_stats),
+        route(&get, "/v1/stats/history", "get_stats_history", stats::get_stats_history),
     ]
 }
 

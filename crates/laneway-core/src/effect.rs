@@ -271,6 +271,13 @@ pub enum Notice {
         /// The try: 1, 2, 3, … within the delivery.
         number: u32,
     },
+    /// The first attempt of a job was opened. For statistics; it has no receiver.
+    Waited {
+        /// The job. Its event about the attempt is in the same batch.
+        seq: Seq,
+        /// How long the job could have started before.
+        wait: Span,
+    },
     /// A schedule created a job of a kind that no handler, target or worker offers. Sent once for a tenant and a
     /// kind, until an attempt of that kind starts.
     Unserved {

@@ -30,6 +30,7 @@ use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Executor;
 use crate::executors::context::{PROGRESS_LEN_MAX, cut};
 use crate::executors::local::{Handlers, LocalExecutor, Runners};
+use crate::history::History;
 use crate::metrics::Metrics;
 use crate::probes::{ApiMeter, LoadBoard};
 use crate::sessions::TokenEstimate;
@@ -50,6 +51,7 @@ pub struct Scheduler {
 
 /// The state that the loop and all handles share.
 pub(crate) struct Shared {
+    pub(crate) history: History,
     pub(crate) events: EventBus,
     pub(crate) metrics: Metrics,
     pub(crate) tokens: watch::Sender<Arc<TokenTable>>,

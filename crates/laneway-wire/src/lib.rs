@@ -20,6 +20,7 @@ mod delivery;
 mod event;
 mod explanation;
 pub mod frame;
+mod history;
 mod instance;
 mod job;
 mod job_request;
@@ -53,6 +54,7 @@ pub use event::{
     AuditEntry, AuditList, Event, EventError, EventJob, EventList, EventRun, EventSchedule, Gap,
 };
 pub use explanation::{Blocker, Explanation};
+pub use history::{HistoryActivity, HistoryGroup, HistoryPoint, LaneHistory, StatsHistory, Times};
 pub use instance::{Instance, InstanceList, InstanceRequest};
 pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress, Warning};
 pub use job_request::{

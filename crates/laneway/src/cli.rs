@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::client::ServerArgs;
 use crate::commands::{
     artifacts, backup, bench, browsers, capacity, completions, config, deliveries, demo, drain, events,
-    instances, jobs, lanes, leases, profiles, runs, schedules, serve, sessions, stats, store, submit, token,
-    worker, workers,
+    instances, jobs, lanes, leases, open, profiles, runs, schedules, serve, sessions, stats, store, submit,
+    token, top, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;
@@ -98,6 +98,10 @@ pub enum AsyncCommand {
     Drain(drain::DrainArgs),
     /// Show current statistics
     Stats(stats::StatsArgs),
+    /// Watch lanes, agents, jobs and workers, and act on them
+    Top(top::TopArgs),
+    /// Open the dashboard in a browser
+    Open(open::OpenArgs),
     /// Follow the stream of events
     Events(events::EventsArgs),
     /// Write the store to one file, with or without a running server

@@ -112,6 +112,8 @@ async fn run_async(
         AsyncCommand::Schedules(args) => commands::schedules::run(output, &client, &args).await,
         AsyncCommand::Drain(args) => commands::drain::run(output, &client, &args).await,
         AsyncCommand::Stats(args) => commands::stats::run(output, &client, &args).await,
+        AsyncCommand::Top(args) => commands::top::run(output, &client, &args).await,
+        AsyncCommand::Open(args) => commands::open::run(output, &client, &args).await,
         AsyncCommand::Events(args) => commands::events::run(output, &client, &args).await,
         AsyncCommand::Backup(args) => commands::backup::back_up(output, environment, args).await,
         AsyncCommand::Restore(args) => commands::backup::restore(output, environment, args).await,

@@ -383,6 +383,18 @@ class Operations:
             repeatable=True,
         )
 
+    async def get_stats_history(self, *, range: types.StatsHistoryRange | None = None, lane: str | None = None, kind: str | None = None) -> types.StatsHistory:
+        """Shows what happened in the last hour or day: counts, wait and run times, queue depths. A caller that
+        is bound to a tenant sees that tenant only.
+        """
+        return await self._call(
+            "GET",
+            "/v1/stats/history",
+            types.StatsHistory.from_json,
+            query={"range": range, "lane": lane, "kind": kind},
+            repeatable=True,
+        )
+
     async def get_token(self, id: str) -> types.Token:
         """Shows a token, without its secret."""
         return await self._call(

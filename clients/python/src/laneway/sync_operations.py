@@ -180,6 +180,12 @@ class SyncOperations:
         """
         return self._wait(self._operations.get_stats(all=all))
 
+    def get_stats_history(self, *, range: types.StatsHistoryRange | None = None, lane: str | None = None, kind: str | None = None) -> types.StatsHistory:
+        """Shows what happened in the last hour or day: counts, wait and run times, queue depths. A caller that
+        is bound to a tenant sees that tenant only.
+        """
+        return self._wait(self._operations.get_stats_history(range=range, lane=lane, kind=kind))
+
     def get_token(self, id: str) -> types.Token:
         """Shows a token, without its secret."""
         return self._wait(self._operations.get_token(id))

@@ -406,6 +406,10 @@ SessionObjectMode: TypeAlias = Literal[
     "followup",
     "interrupt",
 ]
+StatsHistoryRange: TypeAlias = Literal[
+    "1h",
+    "1d",
+]
 TokenState: TypeAlias = Literal[
     "active",
     "expired",
@@ -1276,6 +1280,108 @@ class HealthQueue(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HistoryActivity(Model):
+    """What happened to jobs. Each end counts once."""
+
+    canceled: int
+    """Jobs that were canceled."""
+    failed: int
+    """Jobs that failed."""
+    run: Times
+    """How long attempts ran, without lost ones."""
+    submitted: int
+    """Jobs that were admitted."""
+    succeeded: int
+    """Jobs that succeeded."""
+    wait: Times
+    """How long jobs waited for their first attempt."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "canceled": ("canceled", None),
+            "failed": ("failed", None),
+            "run": ("run", Times.from_json),
+            "submitted": ("submitted", None),
+            "succeeded": ("succeeded", None),
+            "wait": ("wait", Times.from_json),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryGroup(Model):
+    """The sum of a lane and a kind."""
+
+    canceled: int
+    """Jobs that were canceled."""
+    failed: int
+    """Jobs that failed."""
+    run: Times
+    """How long attempts ran, without lost ones."""
+    submitted: int
+    """Jobs that were admitted."""
+    succeeded: int
+    """Jobs that succeeded."""
+    wait: Times
+    """How long jobs waited for their first attempt."""
+    kind: str | None = None
+    """The kind."""
+    lane: str | None = None
+    """The lane. Absent: all lanes and kinds without a group of their own."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "canceled": ("canceled", None),
+            "failed": ("failed", None),
+            "kind": ("kind", None),
+            "lane": ("lane", None),
+            "run": ("run", Times.from_json),
+            "submitted": ("submitted", None),
+            "succeeded": ("succeeded", None),
+            "wait": ("wait", Times.from_json),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryPoint(Model):
+    """An interval."""
+
+    at: datetime
+    """When it began."""
+    canceled: int
+    """Jobs that were canceled."""
+    failed: int
+    """Jobs that failed."""
+    run: Times
+    """How long attempts ran, without lost ones."""
+    running: int
+    """Open attempts: the sum of the highest samples of the lanes."""
+    submitted: int
+    """Jobs that were admitted."""
+    succeeded: int
+    """Jobs that succeeded."""
+    wait: Times
+    """How long jobs waited for their first attempt."""
+    waiting: int
+    """Jobs that waited: the sum of the highest samples of the lanes."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "at": ("at", parse_time),
+            "canceled": ("canceled", None),
+            "failed": ("failed", None),
+            "run": ("run", Times.from_json),
+            "running": ("running", None),
+            "submitted": ("submitted", None),
+            "succeeded": ("succeeded", None),
+            "wait": ("wait", Times.from_json),
+            "waiting": ("waiting", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Index(Model):
     """The response to `GET /`: the paths of the server."""
 
@@ -1710,6 +1816,35 @@ class Lane(Model):
             "running": ("running", None),
             "running_max": ("running_max", None),
             "running_per_agent_max": ("running_per_agent_max", None),
+            "waiting": ("waiting", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneHistory(Model):
+    """The intervals of a lane. Each list has as many entries as there are points."""
+
+    ended: list[int]
+    """Jobs that ended."""
+    failed: list[int]
+    """Jobs that failed."""
+    lane: str
+    """The lane."""
+    running: list[int]
+    """The highest sample of the open attempts."""
+    submitted: list[int]
+    """Jobs that were admitted."""
+    waiting: list[int]
+    """The highest sample of the jobs that waited."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "ended": ("ended", None),
+            "failed": ("failed", None),
+            "lane": ("lane", None),
+            "running": ("running", None),
+            "submitted": ("submitted", None),
             "waiting": ("waiting", None),
         }
 
@@ -3087,6 +3222,58 @@ class Stats(Model):
             "scheduled": ("scheduled", None),
             "still_running": ("still_running", None),
             "storage_low": ("storage_low", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsHistory(Model):
+    """What happened in the last hour or the last day. A token that is bound to a tenant sees that tenant only."""
+
+    groups: list[HistoryGroup]
+    """The sums by lane and kind, those with the most jobs first. One without lane and kind has all others."""
+    interval_s: int
+    """The length of an interval in seconds: 60 for `1h`, 900 for `1d`."""
+    lanes: list[LaneHistory]
+    """The intervals by lane."""
+    points: list[HistoryPoint]
+    """One for each interval, oldest first: 60 for `1h`, 96 for `1d`. The last one is not over yet."""
+    range: StatsHistoryRange
+    """`1h` or `1d`."""
+    total: HistoryActivity
+    """The sum of all intervals."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "groups": ("groups", list_of(HistoryGroup.from_json)),
+            "interval_s": ("interval_s", None),
+            "lanes": ("lanes", list_of(LaneHistory.from_json)),
+            "points": ("points", list_of(HistoryPoint.from_json)),
+            "range": ("range", None),
+            "total": ("total", HistoryActivity.from_json),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times(Model):
+    """Percentiles of times. Each is off by at most 1/16. They are absent if nothing was counted."""
+
+    count: int
+    """How many times were counted."""
+    p50_ms: int | None = None
+    """The median, in milliseconds."""
+    p95_ms: int | None = None
+    """95 % of the times are at most this long, in milliseconds."""
+    p99_ms: int | None = None
+    """99 % of the times are at most this long, in milliseconds."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "count": ("count", None),
+            "p50_ms": ("p50_ms", None),
+            "p95_ms": ("p95_ms", None),
+            "p99_ms": ("p99_ms", None),
         }
 
 

@@ -480,6 +480,64 @@ export interface HealthQueue {
   running: number;
 }
 
+/** What happened to jobs. Each end counts once. */
+export interface HistoryActivity {
+  /** Jobs that were canceled. */
+  canceled: number;
+  /** Jobs that failed. */
+  failed: number;
+  /** How long attempts ran, without lost ones. */
+  run: Times;
+  /** Jobs that were admitted. */
+  submitted: number;
+  /** Jobs that succeeded. */
+  succeeded: number;
+  /** How long jobs waited for their first attempt. */
+  wait: Times;
+}
+
+/** The sum of a lane and a kind. */
+export interface HistoryGroup {
+  /** Jobs that were canceled. */
+  canceled: number;
+  /** Jobs that failed. */
+  failed: number;
+  /** The kind. */
+  kind?: string | null;
+  /** The lane. Absent: all lanes and kinds without a group of their own. */
+  lane?: string | null;
+  /** How long attempts ran, without lost ones. */
+  run: Times;
+  /** Jobs that were admitted. */
+  submitted: number;
+  /** Jobs that succeeded. */
+  succeeded: number;
+  /** How long jobs waited for their first attempt. */
+  wait: Times;
+}
+
+/** An interval. */
+export interface HistoryPoint {
+  /** When it began. */
+  at: string;
+  /** Jobs that were canceled. */
+  canceled: number;
+  /** Jobs that failed. */
+  failed: number;
+  /** How long attempts ran, without lost ones. */
+  run: Times;
+  /** Open attempts: the sum of the highest samples of the lanes. */
+  running: number;
+  /** Jobs that were admitted. */
+  submitted: number;
+  /** Jobs that succeeded. */
+  succeeded: number;
+  /** How long jobs waited for their first attempt. */
+  wait: Times;
+  /** Jobs that waited: the sum of the highest samples of the lanes. */
+  waiting: number;
+}
+
 /** The response to `GET /`: the paths of the server. */
 export interface Index {
   /** The paths, by name. */
@@ -768,6 +826,22 @@ export interface Lane {
   running_per_agent_max: number;
   /** The number of jobs that wait. */
   waiting: number;
+}
+
+/** The intervals of a lane. Each list has as many entries as there are points. */
+export interface LaneHistory {
+  /** Jobs that ended. */
+  ended: number[];
+  /** Jobs that failed. */
+  failed: number[];
+  /** The lane. */
+  lane: string;
+  /** The highest sample of the open attempts. */
+  running: number[];
+  /** Jobs that were admitted. */
+  submitted: number[];
+  /** The highest sample of the jobs that waited. */
+  waiting: number[];
 }
 
 /** Every lane, by name. */
@@ -1689,6 +1763,34 @@ export interface Stats {
   storage_low: boolean;
 }
 
+/** What happened in the last hour or the last day. A token that is bound to a tenant sees that tenant only. */
+export interface StatsHistory {
+  /** The sums by lane and kind, those with the most jobs first. One without lane and kind has all others. */
+  groups: HistoryGroup[];
+  /** The length of an interval in seconds: 60 for `1h`, 900 for `1d`. */
+  interval_s: number;
+  /** The intervals by lane. */
+  lanes: LaneHistory[];
+  /** One for each interval, oldest first: 60 for `1h`, 96 for `1d`. The last one is not over yet. */
+  points: HistoryPoint[];
+  /** `1h` or `1d`. */
+  range: "1h" | "1d";
+  /** The sum of all intervals. */
+  total: HistoryActivity;
+}
+
+/** Percentiles of times. Each is off by at most 1/16. They are absent if nothing was counted. */
+export interface Times {
+  /** How many times were counted. */
+  count: number;
+  /** The median, in milliseconds. */
+  p50_ms?: number | null;
+  /** 95 % of the times are at most this long, in milliseconds. */
+  p95_ms?: number | null;
+  /** 99 % of the times are at most this long, in milliseconds. */
+  p99_ms?: number | null;
+}
+
 /** A token without its secret. */
 export interface Token {
   /** When it was created. */
@@ -2178,6 +2280,23 @@ export interface Operations {
     };
     body: undefined;
     answer: Stats;
+  };
+  /**
+   * Shows what happened in the last hour or day: counts, wait and run times, queue depths. A caller that is
+   * bound to a tenant sees that tenant only.
+   */
+  get_stats_history: {
+    path: undefined;
+    query: {
+      /** 1h: by minutes (the default). 1d: by quarters of an hour */
+      range?: "1h" | "1d";
+      /** Only jobs of this lane */
+      lane?: string;
+      /** Only jobs of this kind. What waits and runs is counted by lane */
+      kind?: string;
+    };
+    body: undefined;
+    answer: StatsHistory;
   };
   /** Shows a token, without its secret. */
   get_token: {
@@ -2798,6 +2917,7 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   get_schema: ["GET", "/v1/schemas/{name}"],
   get_session: ["GET", "/v1/sessions/{key}"],
   get_stats: ["GET", "/v1/stats"],
+  get_stats_history: ["GET", "/v1/stats/history"],
   get_token: ["GET", "/v1/tokens/{id}"],
   get_worker: ["GET", "/v1/workers/{id}"],
   list_all_schedule_firings: ["GET", "/v1/schedules/firings"],

@@ -106,6 +106,7 @@ pub fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
         ("audit", "action") => actions(),
         ("jobs", "limit") if path.ends_with("/events") => json!({"minimum": 1, "maximum": 1_000}),
         (_, "limit") => json!({"minimum": 1, "maximum": LIMIT_MAX}),
+        ("stats", "range") => values(&["1h", "1d"]),
         ("jobs", "state") => list_of(JobState::ALL.map(JobState::as_str).as_slice()),
         ("runs", "state") => list_of(RunState::ALL.map(RunState::as_str).as_slice()),
         ("deliveries", "state") => values(&DeliveryState::ALL.map(DeliveryState::as_str)),
@@ -127,6 +128,7 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
         ("Run" | "RunRequest", "failure") => values(&FailurePolicy::ALL.map(FailurePolicy::as_str)),
         ("Delivery", "state") => values(&DeliveryState::ALL.map(DeliveryState::as_str)),
         ("Token", "state") => values(&["active", "expired", "revoked"]),
+        ("StatsHistory", "range") => values(&["1h", "1d"]),
         ("Token" | "TokenRequest" | "Caller", "role") => values(&Role::ALL.map(Role::as_str)),
         ("Worker", "state") => values(&Standing::ALL.map(Standing::as_str)),
         ("ScheduleFiring", "status") | ("Schedule", "last_status") => {

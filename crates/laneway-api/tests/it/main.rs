@@ -13,6 +13,7 @@ mod dialects;
 mod errors;
 mod events;
 mod first_use;
+mod history;
 mod instances;
 mod jobs;
 mod lanes;

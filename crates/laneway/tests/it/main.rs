@@ -27,6 +27,7 @@ mod rooms;
 mod secrets;
 mod shape;
 mod stops;
+mod top;
 mod vocabulary;
 mod webhooks;
 mod worker;

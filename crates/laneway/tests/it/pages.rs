@@ -34,6 +34,7 @@ const ENDLESS_SPANS: &[&str] = &["laneway demo", "laneway events", "laneway benc
 
 /// Commands in running text that name a command and leave out what it needs: what it says then.
 const INCOMPLETE: &[(&str, &str)] = &[
+    ("laneway top", "standard output is not a terminal"),
     ("laneway schedules preview", "set one of cron, every and at"),
     ("laneway worker", "give --kind NAME=COMMAND, --file or --packages"),
 ];
