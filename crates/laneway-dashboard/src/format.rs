@@ -118,23 +118,6 @@ pub fn visible(text: &str) -> String {
         .collect()
 }
 
-/// Values in ascending order, for percentiles.
-pub struct Sorted(Vec<u64>);
-
-impl Sorted {
-    /// Sorts the values.
-    pub fn new(mut values: Vec<u64>) -> Sorted {
-        values.sort_unstable();
-        Sorted(values)
-    }
-
-    /// The value below which `percent` of all values are. `None` without values.
-    pub fn at(&self, percent: usize) -> Option<u64> {
-        let last = self.0.len().checked_sub(1)?;
-        self.0.get((self.0.len() * percent / 100).min(last)).copied()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,12 +151,5 @@ mod tests {
     #[test]
     fn control_characters_become_visible() {
         assert_eq!(visible("a\u{1b}[31m\u{202e}b\nc"), "a\u{241b}[31m\u{fffd}b\nc");
-    }
-
-    #[test]
-    fn percentiles_of_few_values() {
-        let sorted = Sorted::new(vec![3, 1, 2]);
-        assert_eq!((sorted.at(0), sorted.at(50), sorted.at(99)), (Some(1), Some(2), Some(3)));
-        assert_eq!(Sorted::new(Vec::new()).at(50), None);
     }
 }

@@ -18,12 +18,12 @@ pub struct Node<'a> {
 /// Most nodes that are drawn. A larger run is shown as a table only.
 pub const NODES_MAX: usize = 200;
 
-const NODE_WIDTH: usize = 148;
+const NODE_WIDTH: usize = 128;
 const NODE_HEIGHT: usize = 38;
-const COLUMN: usize = NODE_WIDTH + 56;
+const COLUMN: usize = NODE_WIDTH + 36;
 const ROW: usize = NODE_HEIGHT + 18;
 /// The longest name in a node, in characters.
-const NAME_CHARS_MAX: usize = 17;
+const NAME_CHARS_MAX: usize = 15;
 
 /// The graph as SVG. Empty text for no nodes, or too many.
 pub fn draw(nodes: &[Node<'_>]) -> String {
@@ -56,7 +56,7 @@ pub fn draw(nodes: &[Node<'_>]) -> String {
         for before in node.after.iter().filter_map(|before| index.get(before)) {
             let (x1, y1) = place(*before);
             let (x1, y1, y2) = (x1 + NODE_WIDTH, y1 + NODE_HEIGHT / 2, y2 + NODE_HEIGHT / 2);
-            let (m1, m2) = (x1 + 28, x2.saturating_sub(28));
+            let (m1, m2) = (x1 + 18, x2.saturating_sub(18));
             let _ = write!(svg, "<path class=\"edge\" d=\"M{x1} {y1}C{m1} {y1} {m2} {y2} {x2} {y2}\"/>");
         }
     }

@@ -25,7 +25,6 @@ const EVENTS_SHOWN: usize = 60;
 struct JobPage {
     root: String,
     id: String,
-    short: String,
     kind: String,
     state: State,
     reason: String,
@@ -69,7 +68,6 @@ struct AttemptRow {
 }
 
 struct Line {
-    number: u64,
     at: String,
     stream: String,
     text: String,
@@ -111,7 +109,6 @@ pub async fn show(context: &Context, id: &str) -> Answer {
     let (lines, lines_left_out) = last_lines(context, &at).await?;
     let page = JobPage {
         root: context.root.clone(),
-        short: short(&job.id).to_owned(),
         id: job.id.clone().into_owned(),
         kind: job.kind.clone().into_owned(),
         state: State::new(&job.state),
@@ -200,14 +197,14 @@ fn facts(context: &Context, job: &Job<'_>) -> Vec<Fact> {
 }
 
 fn explained(explanation: Explanation) -> Explained {
-    let figures = |blocker: &laneway_wire::Blocker| match (blocker.used, blocker.limit, blocker.remaining_ms) {
+    let numbers = |blocker: &laneway_wire::Blocker| match (blocker.used, blocker.limit, blocker.remaining_ms) {
         (Some(used), Some(limit), _) => format!("{used} of {limit} in use"),
         (_, _, Some(ms)) => format!("opens in {}", duration(ms)),
         _ => String::new(),
     };
     Explained {
         summary: explanation.summary,
-        blockers: explanation.blocked_by.iter().map(|blocker| (visible(&blocker.message), figures(blocker))).collect(),
+        blockers: explanation.blocked_by.iter().map(|blocker| (visible(&blocker.message), numbers(blocker))).collect(),
         ahead: explanation.ahead,
     }
 }
@@ -269,7 +266,7 @@ fn line(line: LogLine) -> Line {
     let cut: String = line.text.chars().take(LINE_CHARS_MAX).collect();
     let more = if cut.len() < line.text.len() { "…" } else { "" };
     let time = line.at.split('T').nth(1).unwrap_or(&line.at).trim_end_matches('Z').to_owned();
-    Line { number: line.line, at: time, stream: line.stream, text: format!("{}{more}", visible(&cut)) }
+    Line { at: time, stream: line.stream, text: format!("{}{more}", visible(&cut)) }
 }
 
 fn artifact_row(context: &Context, artifact: &JobArtifact) -> ArtifactRow {

@@ -1,15 +1,16 @@
 //! The first page: how much happens, how fast, what fails, and what is stuck and why.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
-use laneway_wire::{Capacity, Health, JobList, Stats};
+use laneway_wire::{Capacity, Health, JobList, Stats, StatsHistory};
 
 use crate::call::segment;
 use crate::context::{Answer, Context, text};
-use crate::format::{Moment, Sorted, between, count, duration, percent, short};
-use crate::widgets::{Meter, State};
+use crate::chart::{self, Series};
+use crate::format::{Moment, count, duration, percent, short};
+use crate::widgets::{Meter, Svg};
 
-/// The ended jobs whose times are shown.
-const SAMPLE: usize = 200;
 /// Rows of the small tables.
 const ROWS: usize = 8;
 
@@ -20,9 +21,7 @@ struct Overview {
     health: Health,
     uptime: String,
     tiles: Vec<Tile>,
-    waits: Times,
-    runs: Times,
-    sample: usize,
+    history: History,
     lanes: Vec<LaneRow>,
     agents: Vec<AgentRow>,
     stuck: Vec<Stuck>,
@@ -37,6 +36,19 @@ struct Tile {
     detail: String,
     href: &'static str,
     class: &'static str,
+}
+
+/// What happened in the last hour or day.
+struct History {
+    is_day: bool,
+    range: &'static str,
+    done: String,
+    peak: String,
+    throughput: Svg,
+    depth: Svg,
+    depth_peak: String,
+    waits: Times,
+    runs: Times,
 }
 
 struct Times {
@@ -80,7 +92,6 @@ struct FailedRow {
     lane: String,
     message: String,
     at: Option<Moment>,
-    state: State,
 }
 
 /// Shows the overview.
@@ -88,20 +99,18 @@ pub async fn show(context: &Context) -> Answer {
     let api = &context.api;
     let stats: Stats = api.get("/v1/stats").await?;
     let health: Health = api.get("/health").await?;
-    let ended: JobList<'static> =
-        api.get(&format!("/v1/jobs?state=succeeded,failed&limit={SAMPLE}")).await?;
+    let is_day = context.field("range") == Some("1d");
+    let past: StatsHistory = api.get(if is_day { "/v1/stats/history?range=1d" } else { "/v1/stats/history?range=1h" }).await?;
     let failed: JobList<'static> = api.get(&format!("/v1/jobs?state=failed&limit={ROWS}")).await?;
     let waiting: JobList<'static> = api.get("/v1/jobs?state=queued,scheduled&explain=true&limit=100").await?;
     let capacity = api.get_if_allowed("/v1/capacity").await?;
-    let (waits, runs) = times(&ended);
-    let is_empty = ended.jobs.is_empty() && waiting.jobs.is_empty() && stats.running + stats.assigned == 0;
+    let ended = past.total.succeeded + past.total.failed;
+    let is_empty = ended == 0 && waiting.jobs.is_empty() && failed.jobs.is_empty() && stats.running + stats.assigned == 0;
     let page = Overview {
         uptime: duration(health.uptime_seconds * 1_000),
         health,
         tiles: tiles(&stats),
-        waits,
-        runs,
-        sample: ended.jobs.len(),
+        history: history(&past, is_day),
         lanes: lane_rows(context, &stats),
         agents: agent_rows(&stats),
         stuck: stuck(context, &waiting),
@@ -154,21 +163,33 @@ fn tiles(stats: &Stats) -> Vec<Tile> {
     ]
 }
 
-/// The waits and run times of the newest ended jobs.
-fn times(ended: &JobList<'_>) -> (Times, Times) {
-    let (mut waits, mut runs) = (Vec::new(), Vec::new());
-    for job in &ended.jobs {
-        if let (Some(started), Some(finished)) = (&job.started_at, &job.finished_at) {
-            waits.extend(between(&job.created_at, started));
-            runs.extend(between(started, finished));
-        }
-    }
-    let shown = |values: Vec<u64>| {
-        let sorted = Sorted::new(values);
-        let at = |percent| sorted.at(percent).map_or_else(|| "–".to_owned(), duration);
-        Times { p50: at(50), p95: at(95), p99: at(99) }
+/// The charts and times of the past.
+fn history(past: &StatsHistory, is_day: bool) -> History {
+    let times = |times: &laneway_wire::Times| {
+        let shown = |ms: Option<u64>| ms.map_or_else(|| "–".to_owned(), duration);
+        Times { p50: shown(times.p50_ms), p95: shown(times.p95_ms), p99: shown(times.p99_ms) }
     };
-    (shown(waits), shown(runs))
+    let line = |of: fn(&laneway_wire::HistoryPoint) -> u64| -> Vec<f64> {
+        past.points.iter().map(|point| of(point) as f64).collect()
+    };
+    let (done, failed) = (line(|point| point.succeeded + point.failed + point.canceled), line(|point| point.failed));
+    let (waiting, running) = (line(|point| point.waiting), line(|point| point.running));
+    let peak = past.points.iter().map(|point| point.succeeded + point.failed + point.canceled).max().unwrap_or(0);
+    let deepest = past.points.iter().map(|point| point.waiting).max().unwrap_or(0);
+    let throughput =
+        [Series { class: "ok", values: &done }, Series { class: "failed", values: &failed }];
+    let depth = [Series { class: "wait", values: &waiting }, Series { class: "running", values: &running }];
+    History {
+        is_day,
+        range: if is_day { "last day" } else { "last hour" },
+        done: count(&(past.total.succeeded + past.total.failed + past.total.canceled)),
+        peak: count(&peak),
+        throughput: Svg(chart::lines(&throughput, 600, 120, "Jobs that ended, and jobs that failed, over time")),
+        depth: Svg(chart::lines(&depth, 600, 120, "Jobs that waited, and open attempts, over time")),
+        depth_peak: count(&deepest),
+        waits: times(&past.total.wait),
+        runs: times(&past.total.run),
+    }
 }
 
 fn lane_rows(context: &Context, stats: &Stats) -> Vec<LaneRow> {
@@ -188,16 +209,32 @@ fn lane_rows(context: &Context, stats: &Stats) -> Vec<LaneRow> {
 }
 
 fn agent_rows(stats: &Stats) -> Vec<AgentRow> {
-    let mut agents: Vec<_> = stats.agents.iter().collect();
-    agents.sort_by_key(|agent| std::cmp::Reverse((agent.running, agent.waiting, agent.counts.dispatched)));
-    let all: u64 = stats.agents.iter().map(|agent| agent.counts.dispatched).sum();
-    let rows = agents.into_iter().take(ROWS).map(|agent| AgentRow {
-        href: format!("jobs{}", crate::call::query([("agent", agent.agent.as_str())])),
-        name: agent.agent.clone(),
-        waiting: count(&agent.waiting),
-        running: count(&agent.running),
-        done: count(&(agent.counts.succeeded + agent.counts.failed + agent.counts.canceled)),
-        share: Meter::new(agent.counts.dispatched, all),
+    #[derive(Default)]
+    struct Sum {
+        running: u64,
+        waiting: u64,
+        started: u64,
+        ended: u64,
+    }
+    // An agent may use several lanes.
+    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+    for agent in &stats.agents {
+        let (sum, counts) = (sums.entry(&agent.agent).or_default(), &agent.counts);
+        sum.running += agent.running;
+        sum.waiting += agent.waiting;
+        sum.started += counts.dispatched;
+        sum.ended += counts.succeeded + counts.failed + counts.canceled;
+    }
+    let all: u64 = sums.values().map(|sum| sum.started).sum();
+    let mut agents: Vec<_> = sums.into_iter().collect();
+    agents.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.running, sum.waiting, sum.started)));
+    let rows = agents.into_iter().take(ROWS).map(|(name, sum)| AgentRow {
+        href: format!("jobs{}", crate::call::query([("agent", name)])),
+        name: name.to_owned(),
+        waiting: count(&sum.waiting),
+        running: count(&sum.running),
+        done: count(&sum.ended),
+        share: Meter::new(sum.started, all),
     });
     rows.collect()
 }
@@ -207,7 +244,12 @@ fn stuck(context: &Context, waiting: &JobList<'_>) -> Vec<Stuck> {
     let mut groups: Vec<Stuck> = Vec::new();
     for job in &waiting.jobs {
         let reason = text(&job.waiting_for);
-        let reason = if reason.is_empty() { "starts next" } else { reason };
+        let reason = match reason {
+            "" => "Nothing: it starts next",
+            // Each session is a reason of its own; together they say more.
+            of_session if of_session.contains(" of session ") => "Earlier jobs of the same session start first",
+            other => other,
+        };
         match groups.iter_mut().find(|group| group.reason == reason) {
             Some(group) => {
                 group.count += 1;
@@ -240,7 +282,6 @@ fn failed_rows(context: &Context, failed: &JobList<'_>) -> Vec<FailedRow> {
             None => text(&job.reason).to_owned(),
         },
         at: Moment::optional(job.finished_at.as_deref(), context.now),
-        state: State::new(&job.state),
     });
     rows.collect()
 }

@@ -25,7 +25,7 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[(
 
 /// Which crates of ours a crate may use.
 fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let table: [(&str, &[&str]); 12] = [
+    let table: [(&str, &[&str]); 13] = [
         ("laneway-core", &[]),
         ("laneway-no-schema", &[]),
         ("laneway-wire", &["laneway-no-schema"]),
@@ -37,6 +37,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
             &["laneway-core", "laneway-runtime", "laneway-browser", "laneway-wire", "laneway-no-schema"],
         ),
         ("laneway-client", &["laneway-wire"]),
+        ("laneway-dashboard", &["laneway-wire"]),
         ("laneway-compat", &["laneway-core", "laneway-runtime", "laneway-browser"]),
         ("laneway-sim", &["laneway-core", "laneway-store", "laneway-runtime"]),
         (
@@ -62,6 +63,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
                 "laneway-api",
                 "laneway-client",
                 "laneway-compat",
+                "laneway-dashboard",
             ],
         ),
     ];
