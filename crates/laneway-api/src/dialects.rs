@@ -149,7 +149,9 @@ async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> 
     let origin = cors::allowed_origin(api, request.headers());
     let admitted = match gate.right {
         Right::Converse => None,
-        _ => Some(gate::admit(api, &gate.authority, &request, &id).and_then(|caller| see_payloads(api, caller))),
+        _ => Some(
+            gate::admit(api, &gate.authority, &request, &id).and_then(|caller| see_payloads(api, caller)),
+        ),
     };
     let token = admitted.as_ref().and_then(|admitted| admitted.as_ref().ok()?.token());
     let mut response = match (gate.over_rate(&request, token), admitted) {

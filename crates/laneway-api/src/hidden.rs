@@ -86,7 +86,8 @@ mod tests {
         strip_value(&mut run, false);
         assert!(!run.to_string().contains("secret"), "{run}");
         assert_eq!(run["nodes"][0]["job"]["error"]["message"], "m");
-        let mut schedule = json!({"name": "n", "job": {"kind": "k", "payload": {"secret": 3}}, "summary": "s"});
+        let mut schedule =
+            json!({"name": "n", "job": {"kind": "k", "payload": {"secret": 3}}, "summary": "s"});
         strip_value(&mut schedule, false);
         assert_eq!(schedule, json!({"name": "n", "job": {"kind": "k"}, "summary": "s"}));
         let mut firings = json!({"firings": [{"summary": "secret"}]});

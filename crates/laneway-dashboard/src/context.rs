@@ -71,7 +71,12 @@ impl Context {
     }
 
     /// A page from a template.
-    pub fn page(&self, active: &'static str, title: impl Into<String>, template: &impl askama::Template) -> Answer {
+    pub fn page(
+        &self,
+        active: &'static str,
+        title: impl Into<String>,
+        template: &impl askama::Template,
+    ) -> Answer {
         let html = template.render().map_err(|error| {
             tracing::error!(%error, "a template failed");
             Failure::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, "the page cannot be shown")
@@ -135,8 +140,16 @@ mod tests {
         for inside in ["jobs", "jobs/0190?tab=logs", "./", "jobs?state=failed&lane=a:b"] {
             assert!(is_inside(inside), "{inside}");
         }
-        let outside =
-            ["/etc", "//evil.example", "https://evil.example", "javascript:alert(1)", "../v1", "a/../../b", "a b", "a\\b"];
+        let outside = [
+            "/etc",
+            "//evil.example",
+            "https://evil.example",
+            "javascript:alert(1)",
+            "../v1",
+            "a/../../b",
+            "a b",
+            "a\\b",
+        ];
         for outside in outside {
             assert!(!is_inside(outside), "{outside}");
         }

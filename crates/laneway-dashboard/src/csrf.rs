@@ -46,9 +46,15 @@ mod tests {
             assert!(!from(&[("sec-fetch-site", site)]), "{site}");
         }
         assert!(from(&[("host", "ops.example:8080"), ("origin", "http://ops.example:8080")]));
-        assert!(from(&[("host", "127.0.0.1"), ("x-forwarded-host", "ops.example"), ("origin", "https://ops.example")]));
+        assert!(from(&[
+            ("host", "127.0.0.1"),
+            ("x-forwarded-host", "ops.example"),
+            ("origin", "https://ops.example")
+        ]));
         assert!(!from(&[("host", "ops.example"), ("origin", "https://evil.example")]));
         assert!(!from(&[("host", "ops.example"), ("origin", "null")]));
-        assert!(is_expected("abc", Some("abc")) && !is_expected("abc", Some("abd")) && !is_expected("abc", None));
+        assert!(
+            is_expected("abc", Some("abc")) && !is_expected("abc", Some("abd")) && !is_expected("abc", None)
+        );
     }
 }

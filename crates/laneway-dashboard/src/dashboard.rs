@@ -7,8 +7,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, LOCATION, REFERRER_POLICY, SET_COOKIE,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, LOCATION, REFERRER_POLICY,
+    SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
@@ -106,7 +106,10 @@ async fn answer(State(dashboard): State<Arc<Inner>>, request: Request) -> Respon
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    headers.insert(HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin"));
+    headers.insert(
+        HeaderName::from_static("cross-origin-opener-policy"),
+        HeaderValue::from_static("same-origin"),
+    );
     if !headers.contains_key(CACHE_CONTROL) {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
@@ -115,7 +118,8 @@ async fn answer(State(dashboard): State<Arc<Inner>>, request: Request) -> Respon
 
 async fn route(dashboard: &Arc<Inner>, request: Request) -> Response {
     let path = request.uri().path();
-    let path = path.strip_prefix(&dashboard.settings.prefix).unwrap_or(path).trim_start_matches('/').to_owned();
+    let path =
+        path.strip_prefix(&dashboard.settings.prefix).unwrap_or(path).trim_start_matches('/').to_owned();
     if let Some(file) = assets::find(&path) {
         return assets::respond(file, request.headers());
     }
@@ -129,9 +133,12 @@ async fn route(dashboard: &Arc<Inner>, request: Request) -> Response {
         }
         (&Method::POST, _) => match axum::body::to_bytes(body, FORM_BYTES_MAX).await {
             Ok(form) => visit.change(parse_fields(&form)).await,
-            Err(_) => visit.failed(None, &Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form is too large")),
+            Err(_) => {
+                visit.failed(None, &Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form is too large"))
+            }
         },
-        _ => visit.failed(None, &Failure::new(StatusCode::METHOD_NOT_ALLOWED, "pages are read and forms are sent")),
+        _ => visit
+            .failed(None, &Failure::new(StatusCode::METHOD_NOT_ALLOWED, "pages are read and forms are sent")),
     }
 }
 
@@ -190,9 +197,13 @@ impl Visit<'_> {
     /// Answers a form.
     async fn change(&self, fields: Vec<(String, String)>) -> Response {
         if !csrf::is_same_origin(self.headers) {
-            return self.failed(None, &Failure::new(StatusCode::FORBIDDEN, "the form comes from a page of another site"));
+            return self.failed(
+                None,
+                &Failure::new(StatusCode::FORBIDDEN, "the form comes from a page of another site"),
+            );
         }
-        let field = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
+        let field =
+            |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
         if self.path == "login" {
             let token = field("token").unwrap_or_default().trim().to_owned();
             return self.log_in(token, field("next").unwrap_or_default()).await;
@@ -225,7 +236,11 @@ impl Visit<'_> {
     }
 
     /// Who reads, and the API in the reader's name.
-    async fn context(&self, session: Option<&Opened>, fields: Vec<(String, String)>) -> Result<Context, Failure> {
+    async fn context(
+        &self,
+        session: Option<&Opened>,
+        fields: Vec<(String, String)>,
+    ) -> Result<Context, Failure> {
         let token = session.map(|session| session.token.as_str());
         let api = Caller::new(&self.dashboard.api, &self.extensions, self.headers, token);
         let reader = api.get("/v1/caller").await?;
@@ -280,7 +295,8 @@ impl Visit<'_> {
         let id = match self.dashboard.sessions.open(token, reader.tenant, Instant::now()) {
             Ok(id) => id,
             Err(_) => {
-                let failure = Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the system has no random numbers");
+                let failure =
+                    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the system has no random numbers");
                 return self.login_page(Some(&failure), next);
             }
         };
@@ -316,7 +332,10 @@ impl Visit<'_> {
                 let note = crate::call::segment(&note).to_string();
                 let mut response = redirect(&format!("{}{to}", self.root()));
                 let path = format!("; Path={}", self.cookie_path());
-                set_cookie(&mut response, &(self.cookie_of(NOTE_COOKIE, &note, Some(Duration::from_secs(30))) + &path));
+                set_cookie(
+                    &mut response,
+                    &(self.cookie_of(NOTE_COOKIE, &note, Some(Duration::from_secs(30))) + &path),
+                );
                 response
             }
             Reply::Page(page) => html_response(StatusCode::OK, page.html),
@@ -329,7 +348,14 @@ impl Visit<'_> {
         "/"
     }
 
-    fn send_page(&self, context: &Context, status: StatusCode, page: Page, is_fragment: bool, csrf: &str) -> Response {
+    fn send_page(
+        &self,
+        context: &Context,
+        status: StatusCode,
+        page: Page,
+        is_fragment: bool,
+        csrf: &str,
+    ) -> Response {
         if is_fragment {
             return html_response(status, page.html.replace(&self.dashboard.placeholder, csrf));
         }
@@ -353,7 +379,10 @@ impl Visit<'_> {
                 let page = Page { title: shell::title_of(failure.status).to_owned(), active: "", html };
                 self.send_page(context, failure.status, page, is_fragment, &csrf)
             }
-            None => html_response(failure.status, shell::bare(&self.root(), shell::title_of(failure.status), &html)),
+            None => html_response(
+                failure.status,
+                shell::bare(&self.root(), shell::title_of(failure.status), &html),
+            ),
         }
     }
 }
@@ -367,7 +396,10 @@ fn segments(path: &str) -> Vec<String> {
 fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(found, _)| *found == name).map(|(_, value)| value.to_owned()).filter(|value| !value.is_empty())
+    pairs
+        .find(|(found, _)| *found == name)
+        .map(|(_, value)| value.to_owned())
+        .filter(|value| !value.is_empty())
 }
 
 /// True when the browser says that it speaks TLS, to a proxy in front of the server.

@@ -96,7 +96,8 @@ fn columns(nodes: &[Node<'_>], index: &BTreeMap<&str, usize>) -> Vec<usize> {
     for _ in 0..nodes.len() {
         let mut moved = false;
         for (at, node) in nodes.iter().enumerate() {
-            let before = node.after.iter().filter_map(|before| index.get(before)).map(|before| columns[*before] + 1);
+            let before =
+                node.after.iter().filter_map(|before| index.get(before)).map(|before| columns[*before] + 1);
             let column = before.max().unwrap_or(0).min(nodes.len() - 1);
             moved |= column != columns[at];
             columns[at] = column;

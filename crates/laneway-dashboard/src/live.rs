@@ -95,7 +95,10 @@ impl Pages {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // A page that has not read the last notices does not need another one.
         open.retain(|page| {
-            !matches!(page.try_send(Bytes::from_static(frame.as_bytes())), Err(mpsc::error::TrySendError::Closed(_)))
+            !matches!(
+                page.try_send(Bytes::from_static(frame.as_bytes())),
+                Err(mpsc::error::TrySendError::Closed(_))
+            )
         });
         open.len()
     }
@@ -135,7 +138,8 @@ async fn first_event(api: &Caller, after: &mut Option<String>) -> bool {
         if text.lines().all(|line| line.is_empty() || line.starts_with(':')) {
             continue;
         }
-        let number = text.lines().rev().find_map(|line| line.strip_prefix("id:")).map(|id| id.trim().to_owned());
+        let number =
+            text.lines().rev().find_map(|line| line.strip_prefix("id:")).map(|id| id.trim().to_owned());
         if number.is_some() {
             *after = number;
         }

@@ -53,9 +53,13 @@ pub async fn change(context: &Context, path: &[&str]) -> Answer {
         ["jobs", "selected"] => jobs::act_on_selected(context).await,
         ["jobs", id, action @ ("cancel" | "retry")] => job::act(context, id, action).await,
         ["runs", id, "cancel"] => runs::cancel(context, id).await,
-        ["schedules", id, action @ ("pause" | "resume" | "fire")] => schedules::act(context, id, action).await,
+        ["schedules", id, action @ ("pause" | "resume" | "fire")] => {
+            schedules::act(context, id, action).await
+        }
         ["sessions", "reset"] => sessions::reset_all(context).await,
-        ["sessions", key, action @ ("stop" | "stopall" | "reset")] => sessions::act(context, key, action).await,
+        ["sessions", key, action @ ("stop" | "stopall" | "reset")] => {
+            sessions::act(context, key, action).await
+        }
         ["lanes", name, action @ ("pause" | "resume")] => lanes::act(context, name, action).await,
         ["lanes", name, "limits"] => lanes::change_limits(context, name).await,
         ["workers", id, action @ ("drain" | "resume")] => workers::act(context, id, action).await,

@@ -61,7 +61,8 @@ impl Sessions {
             for session in table.values() {
                 *counts.entry(&session.tenant).or_default() += 1;
             }
-            let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(tenant, _)| tenant.to_owned());
+            let most =
+                counts.into_iter().max_by_key(|(_, count)| *count).map(|(tenant, _)| tenant.to_owned());
             drop_idlest(&mut table, |session| Some(&session.tenant) == most.as_ref());
         }
         table.insert(key_of(&id), Session { token, csrf, tenant, began: now, used: now });

@@ -23,7 +23,8 @@ impl Document {
             .flatten()
             .and_then(|value| serde_json::to_string_pretty(&value).ok());
         let text = pretty.unwrap_or_else(|| String::from_utf8_lossy(bytes).into_owned());
-        let end = (0..=SHOWN_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end =
+            (0..=SHOWN_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         let is_cut = end < text.len();
         Document { text: visible(&text[..end]), cut_from: is_cut.then(|| size(bytes.len() as u64)) }
     }

@@ -11,7 +11,8 @@ pub static DASHBOARD: FixedSection =
 /// The name of the section.
 const NAME: &str = "dashboard";
 /// First parts of paths that belong to the API and its dialects.
-const TAKEN: [&str; 9] = ["v1", "ws", "livez", "readyz", "health", "metrics", "openapi.json", "api", "assets"];
+const TAKEN: [&str; 9] =
+    ["v1", "ws", "livez", "readyz", "health", "metrics", "openapi.json", "api", "assets"];
 
 /// The values of the section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +55,8 @@ fn read(section: &Section<'_>) -> Arc<dyn SectionEntry> {
 fn is_prefix(text: &str) -> bool {
     let Some(path) = text.strip_prefix('/') else { return false };
     let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
     path.len() <= 100
         && path.split('/').all(is_part)

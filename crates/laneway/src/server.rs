@@ -9,7 +9,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Extensions;
 use laneway::{DashboardSettings, Laneway, StartError};
-use laneway_api::{Api, Peer, TlsListener, check_listen, router, router_of, router_with, serve_app, serve_app_tls};
+use laneway_api::{
+    Api, Peer, TlsListener, check_listen, router, router_of, router_with, serve_app, serve_app_tls,
+};
 use laneway_compat::agent_turn::is_allowed;
 use laneway_compat::outbound::Deliveries;
 use laneway_dashboard::{Dashboard, Settings as DashboardMount};
@@ -179,7 +181,9 @@ fn with_dashboard(
     config: &Config,
     stop: &CancellationToken,
 ) -> anyhow::Result<(Router, Option<String>)> {
-    let Some(DashboardSettings { prefix, .. }) = DashboardSettings::of(config).filter(|settings| settings.enabled) else {
+    let Some(DashboardSettings { prefix, .. }) =
+        DashboardSettings::of(config).filter(|settings| settings.enabled)
+    else {
         return Ok((app, None));
     };
     let defaults = Config::builtin(laneway::config_schema()).to_json();
@@ -200,13 +204,17 @@ fn check_prefix<'a>(
     config: &Config,
     dialects: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<(), CliError> {
-    let Some(DashboardSettings { enabled: true, prefix }) = DashboardSettings::of(config) else { return Ok(()) };
+    let Some(DashboardSettings { enabled: true, prefix }) = DashboardSettings::of(config) else {
+        return Ok(());
+    };
     let below = |path: &str| path == prefix || path.starts_with(&format!("{prefix}/"));
     match dialects.into_iter().find(|(_, path)| below(path)) {
         None => Ok(()),
         Some((dialect, path)) => Err(CliError::new(
             Exit::Config,
-            format!("dialects.{dialect}.prefix is {path:?}, the path of the dashboard; change dashboard.prefix"),
+            format!(
+                "dialects.{dialect}.prefix is {path:?}, the path of the dashboard; change dashboard.prefix"
+            ),
         )),
     }
 }

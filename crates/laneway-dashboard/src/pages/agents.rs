@@ -46,7 +46,8 @@ pub async fn list(context: &Context) -> Answer {
         by_lane.entry(&agent.lane).or_default().push(agent);
     }
     let lanes = by_lane.into_iter().map(|(lane, mut agents)| {
-        agents.sort_by_key(|agent| std::cmp::Reverse((agent.running + agent.waiting, agent.counts.dispatched)));
+        agents
+            .sort_by_key(|agent| std::cmp::Reverse((agent.running + agent.waiting, agent.counts.dispatched)));
         let started: u64 = agents.iter().map(|agent| agent.counts.dispatched).sum();
         let order = stats.lanes.iter().find(|found| found.name == lane).map(|found| found.order.clone());
         let rows = agents.iter().take(AGENTS_SHOWN).map(|agent| AgentRow {

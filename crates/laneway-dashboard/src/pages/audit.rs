@@ -30,7 +30,8 @@ struct Row {
 
 /// Lists audit entries.
 pub async fn list(context: &Context) -> Answer {
-    let (action, cursor) = (context.field("action").unwrap_or_default(), context.field("cursor").unwrap_or_default());
+    let (action, cursor) =
+        (context.field("action").unwrap_or_default(), context.field("cursor").unwrap_or_default());
     let asked = query([("action", action), ("cursor", cursor), ("limit", "100")]);
     let found: AuditList = context.api.get(&format!("/v1/audit{asked}")).await?;
     let entries = found.entries.iter().map(|entry| Row {
@@ -47,7 +48,9 @@ pub async fn list(context: &Context) -> Answer {
         root: context.root.clone(),
         action: action.to_owned(),
         entries: entries.collect(),
-        next: found.next.map(|next| format!("audit{}", query([("action", action), ("cursor", next.as_str())]))),
+        next: found
+            .next
+            .map(|next| format!("audit{}", query([("action", action), ("cursor", next.as_str())]))),
     };
     context.page("audit", "Audit", &page)
 }

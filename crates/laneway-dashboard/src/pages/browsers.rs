@@ -62,7 +62,11 @@ pub async fn list(context: &Context) -> Answer {
                 job: segment(&browser.job_id).to_string(),
                 short: short(&browser.job_id).to_owned(),
             }),
-            proxy: profile.proxy.as_ref().map(|proxy| format!("{}://{}:{}", proxy.scheme, proxy.host, proxy.port)).unwrap_or_default(),
+            proxy: profile
+                .proxy
+                .as_ref()
+                .map(|proxy| format!("{}://{}:{}", proxy.scheme, proxy.host, proxy.port))
+                .unwrap_or_default(),
             locale: profile.locale.clone().unwrap_or_default(),
             updated: Moment::new(&profile.updated_at, context.now),
             buttons: if context.may().submit { vec![button] } else { Vec::new() },

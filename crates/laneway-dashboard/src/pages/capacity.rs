@@ -64,11 +64,16 @@ pub async fn show(context: &Context) -> Answer {
     let page = CapacityPage {
         root: context.root.clone(),
         units: Meter::new(capacity.used.into(), capacity.total.into()),
-        next_in_line: capacity.next_in_line.as_deref().map(|job| (segment(job).to_string(), short(job).to_owned())),
+        next_in_line: capacity
+            .next_in_line
+            .as_deref()
+            .map(|job| (segment(job).to_string(), short(job).to_owned())),
         agents: capacity
             .agents
             .iter()
-            .map(|agent| (agent.agent.clone(), agent.units, Meter::new(agent.units.into(), capacity.total.into())))
+            .map(|agent| {
+                (agent.agent.clone(), agent.units, Meter::new(agent.units.into(), capacity.total.into()))
+            })
             .collect(),
         leases: rows.collect(),
         capacity,

@@ -115,9 +115,10 @@ pub async fn show(context: &Context, id: &str) -> Answer {
         reason: text(&job.reason).replace('_', " "),
         buttons: buttons(context, &job),
         facts: facts(context, &job),
-        progress: job.progress.as_ref().map(|progress| {
-            ((progress.fraction.clamp(0.0, 1.0) * 100.0) as u64, visible(&progress.message))
-        }),
+        progress: job
+            .progress
+            .as_ref()
+            .map(|progress| ((progress.fraction.clamp(0.0, 1.0) * 100.0) as u64, visible(&progress.message))),
         explanation: explanation.map(explained),
         error: job.error.as_ref().map(|error| (error.code.clone(), visible(&error.message), error.retryable)),
         attempts: attempt_rows(context, &job, &attempts),
@@ -168,16 +169,28 @@ fn facts(context: &Context, job: &Job<'_>) -> Vec<Fact> {
     let optional = |name, value: &Option<std::borrow::Cow<'_, str>>| {
         value.as_deref().map(|value| plain(name, value.to_owned()))
     };
-    let mut facts = vec![to("Lane", "lanes", &job.lane), linked("Agent", "agent", &job.agent), linked("Kind", "kind", &job.kind)];
+    let mut facts = vec![
+        to("Lane", "lanes", &job.lane),
+        linked("Agent", "agent", &job.agent),
+        linked("Kind", "kind", &job.kind),
+    ];
     facts.extend(job.session.as_deref().map(|key| to("Session", "sessions", key)));
     facts.extend(job.run.as_deref().map(|run| to("Run", "runs", run)));
     facts.extend(optional("Node", &job.node));
-    facts.extend(job.schedule.as_ref().map(|schedule| Fact {
-        value: schedule.name.clone(),
-        ..to("Schedule", "schedules", &schedule.id)
-    }));
-    facts.extend(job.retry_of.as_deref().map(|of| Fact { value: short(of).to_owned(), ..to("Retry of", "jobs", of) }));
-    facts.extend(job.merged_into.as_deref().map(|of| Fact { value: short(of).to_owned(), ..to("Merged into", "jobs", of) }));
+    facts.extend(
+        job.schedule.as_ref().map(|schedule| Fact {
+            value: schedule.name.clone(),
+            ..to("Schedule", "schedules", &schedule.id)
+        }),
+    );
+    facts.extend(
+        job.retry_of.as_deref().map(|of| Fact { value: short(of).to_owned(), ..to("Retry of", "jobs", of) }),
+    );
+    facts.extend(
+        job.merged_into
+            .as_deref()
+            .map(|of| Fact { value: short(of).to_owned(), ..to("Merged into", "jobs", of) }),
+    );
     facts.push(plain("Tenant", job.tenant.clone().into_owned()));
     facts.push(plain("Priority", job.priority.to_string()));
     facts.extend(moment("Submitted", Some(&job.created_at)));
@@ -197,14 +210,19 @@ fn facts(context: &Context, job: &Job<'_>) -> Vec<Fact> {
 }
 
 fn explained(explanation: Explanation) -> Explained {
-    let numbers = |blocker: &laneway_wire::Blocker| match (blocker.used, blocker.limit, blocker.remaining_ms) {
+    let numbers = |blocker: &laneway_wire::Blocker| match (blocker.used, blocker.limit, blocker.remaining_ms)
+    {
         (Some(used), Some(limit), _) => format!("{used} of {limit} in use"),
         (_, _, Some(ms)) => format!("opens in {}", duration(ms)),
         _ => String::new(),
     };
     Explained {
         summary: explanation.summary,
-        blockers: explanation.blocked_by.iter().map(|blocker| (visible(&blocker.message), numbers(blocker))).collect(),
+        blockers: explanation
+            .blocked_by
+            .iter()
+            .map(|blocker| (visible(&blocker.message), numbers(blocker)))
+            .collect(),
         ahead: explanation.ahead,
     }
 }
@@ -332,9 +350,10 @@ pub async fn download_artifact(context: &Context, id: &str) -> Answer {
     let (mut parts, body) = response.into_parts();
     // A page of the dashboard's own origin must never come from a worker.
     let name = format!("attachment; filename=\"{}\"", id.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
-    parts.headers.entry(CONTENT_DISPOSITION).or_insert(
-        HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment")),
-    );
+    parts
+        .headers
+        .entry(CONTENT_DISPOSITION)
+        .or_insert(HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment")));
     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     Ok(Reply::Raw(axum::response::Response::from_parts(parts, body)))
 }

@@ -77,7 +77,9 @@ impl JobRow {
         let end = job.finished_at.as_deref();
         let took = match (job.started_at.as_deref(), end) {
             (Some(from), Some(to)) => between(from, to).map(duration),
-            (Some(from), None) => crate::format::millis(from).map(|from| duration(from.abs_diff(context.now))),
+            (Some(from), None) => {
+                crate::format::millis(from).map(|from| duration(from.abs_diff(context.now)))
+            }
             _ => None,
         };
         JobRow {
@@ -91,15 +93,22 @@ impl JobRow {
             created: Moment::new(&job.created_at, context.now),
             took: took.unwrap_or_default(),
             detail,
-            progress: job.progress.as_ref().map(|progress| (progress.fraction.clamp(0.0, 1.0) * 100.0) as u64),
+            progress: job
+                .progress
+                .as_ref()
+                .map(|progress| (progress.fraction.clamp(0.0, 1.0) * 100.0) as u64),
         }
     }
 }
 
 /// Lists jobs.
 pub async fn list(context: &Context) -> Answer {
-    let chosen: Vec<&str> =
-        context.all("state").flat_map(|states| states.split(',')).map(str::trim).filter(|s| !s.is_empty()).collect();
+    let chosen: Vec<&str> = context
+        .all("state")
+        .flat_map(|states| states.split(','))
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+        .collect();
     let states = chosen.join(",");
     let cursor = context.field("cursor").unwrap_or_default();
     let filters = |without: &str| -> Vec<(&'static str, &str)> {
@@ -168,7 +177,9 @@ pub async fn act_on_selected(context: &Context) -> Answer {
     }
     let note = match failure {
         None => format!("{done} {changed} of {} jobs.", ids.len()),
-        Some(failure) => format!("{done} {changed} of {} jobs. The last error: {}.", ids.len(), failure.detail),
+        Some(failure) => {
+            format!("{done} {changed} of {} jobs. The last error: {}.", ids.len(), failure.detail)
+        }
     };
     context.back("jobs", note)
 }

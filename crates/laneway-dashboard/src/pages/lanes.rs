@@ -158,15 +158,24 @@ fn effects(lane: &Lane, asked: &LaneRequest) -> Vec<String> {
     }
     if let Some(limit) = asked.queued_max.filter(|limit| *limit != lane.queued_max) {
         effects.push(match u64::from(limit) < lane.waiting {
-            true => format!("{} jobs wait, more than {limit}. They stay, and new jobs are rejected until fewer wait.", lane.waiting),
+            true => format!(
+                "{} jobs wait, more than {limit}. They stay, and new jobs are rejected until fewer wait.",
+                lane.waiting
+            ),
             false => format!("New jobs are rejected when {limit} instead of {} wait.", lane.queued_max),
         });
     }
     if let Some(limit) = asked.running_per_agent_max.filter(|limit| *limit != lane.running_per_agent_max) {
-        effects.push(format!("One agent runs at most {limit} instead of {} attempts at once.", lane.running_per_agent_max));
+        effects.push(format!(
+            "One agent runs at most {limit} instead of {} attempts at once.",
+            lane.running_per_agent_max
+        ));
     }
     if let Some(limit) = asked.queued_per_agent_max.filter(|limit| *limit != lane.queued_per_agent_max) {
-        effects.push(format!("One agent may have {limit} instead of {} waiting jobs.", lane.queued_per_agent_max));
+        effects.push(format!(
+            "One agent may have {limit} instead of {} waiting jobs.",
+            lane.queued_per_agent_max
+        ));
     }
     if effects.is_empty() {
         effects.push("Nothing: these are the limits in effect.".to_owned());

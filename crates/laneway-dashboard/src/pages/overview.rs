@@ -6,8 +6,8 @@ use askama::Template;
 use laneway_wire::{Capacity, Health, JobList, Stats, StatsHistory};
 
 use crate::call::segment;
-use crate::context::{Answer, Context, text};
 use crate::chart::{self, Series};
+use crate::context::{Answer, Context, text};
 use crate::format::{Moment, count, duration, percent, short};
 use crate::widgets::{Meter, Svg};
 
@@ -100,12 +100,16 @@ pub async fn show(context: &Context) -> Answer {
     let stats: Stats = api.get("/v1/stats").await?;
     let health: Health = api.get("/health").await?;
     let is_day = context.field("range") == Some("1d");
-    let past: StatsHistory = api.get(if is_day { "/v1/stats/history?range=1d" } else { "/v1/stats/history?range=1h" }).await?;
+    let past: StatsHistory =
+        api.get(if is_day { "/v1/stats/history?range=1d" } else { "/v1/stats/history?range=1h" }).await?;
     let failed: JobList<'static> = api.get(&format!("/v1/jobs?state=failed&limit={ROWS}")).await?;
     let waiting: JobList<'static> = api.get("/v1/jobs?state=queued,scheduled&explain=true&limit=100").await?;
     let capacity = api.get_if_allowed("/v1/capacity").await?;
     let ended = past.total.succeeded + past.total.failed;
-    let is_empty = ended == 0 && waiting.jobs.is_empty() && failed.jobs.is_empty() && stats.running + stats.assigned == 0;
+    let is_empty = ended == 0
+        && waiting.jobs.is_empty()
+        && failed.jobs.is_empty()
+        && stats.running + stats.assigned == 0;
     let page = Overview {
         uptime: duration(health.uptime_seconds * 1_000),
         health,
@@ -123,7 +127,8 @@ pub async fn show(context: &Context) -> Answer {
 }
 
 fn tiles(stats: &Stats) -> Vec<Tile> {
-    let sum = |of: fn(&laneway_wire::Counts) -> u64| stats.lanes.iter().map(|lane| of(&lane.counts)).sum::<u64>();
+    let sum =
+        |of: fn(&laneway_wire::Counts) -> u64| stats.lanes.iter().map(|lane| of(&lane.counts)).sum::<u64>();
     let (succeeded, failed) = (sum(|counts| counts.succeeded), sum(|counts| counts.failed));
     let ended = succeeded + failed;
     let running = stats.running + stats.assigned + stats.still_running;
@@ -135,7 +140,11 @@ fn tiles(stats: &Stats) -> Vec<Tile> {
         Tile {
             name: "Running",
             value: count(&running),
-            detail: format!("{} % of {} slots", percent(running, stats.running_max.into()), stats.running_max),
+            detail: format!(
+                "{} % of {} slots",
+                percent(running, stats.running_max.into()),
+                stats.running_max
+            ),
             href: "jobs?state=running,assigned",
             class: "running",
         },
@@ -172,19 +181,25 @@ fn history(past: &StatsHistory, is_day: bool) -> History {
     let line = |of: fn(&laneway_wire::HistoryPoint) -> u64| -> Vec<f64> {
         past.points.iter().map(|point| of(point) as f64).collect()
     };
-    let (done, failed) = (line(|point| point.succeeded + point.failed + point.canceled), line(|point| point.failed));
+    let (done, failed) =
+        (line(|point| point.succeeded + point.failed + point.canceled), line(|point| point.failed));
     let (waiting, running) = (line(|point| point.waiting), line(|point| point.running));
-    let peak = past.points.iter().map(|point| point.succeeded + point.failed + point.canceled).max().unwrap_or(0);
+    let peak =
+        past.points.iter().map(|point| point.succeeded + point.failed + point.canceled).max().unwrap_or(0);
     let deepest = past.points.iter().map(|point| point.waiting).max().unwrap_or(0);
-    let throughput =
-        [Series { class: "ok", values: &done }, Series { class: "failed", values: &failed }];
+    let throughput = [Series { class: "ok", values: &done }, Series { class: "failed", values: &failed }];
     let depth = [Series { class: "wait", values: &waiting }, Series { class: "running", values: &running }];
     History {
         is_day,
         range: if is_day { "last day" } else { "last hour" },
         done: count(&(past.total.succeeded + past.total.failed + past.total.canceled)),
         peak: count(&peak),
-        throughput: Svg(chart::lines(&throughput, 600, 120, "Jobs that ended, and jobs that failed, over time")),
+        throughput: Svg(chart::lines(
+            &throughput,
+            600,
+            120,
+            "Jobs that ended, and jobs that failed, over time",
+        )),
         depth: Svg(chart::lines(&depth, 600, 120, "Jobs that waited, and open attempts, over time")),
         depth_peak: count(&deepest),
         waits: times(&past.total.wait),
@@ -247,7 +262,9 @@ fn stuck(context: &Context, waiting: &JobList<'_>) -> Vec<Stuck> {
         let reason = match reason {
             "" => "Nothing: it starts next",
             // Each session is a reason of its own; together they say more.
-            of_session if of_session.contains(" of session ") => "Earlier jobs of the same session start first",
+            of_session if of_session.contains(" of session ") => {
+                "Earlier jobs of the same session start first"
+            }
             other => other,
         };
         match groups.iter_mut().find(|group| group.reason == reason) {

@@ -44,14 +44,20 @@ fn row(context: &Context, run: &Run<'_>) -> Row {
         lane: run.lane.clone().into_owned(),
         nodes: run.node_count,
         created: Moment::new(&run.created_at, context.now),
-        took: run.finished_at.as_deref().and_then(|end| between(&run.created_at, end)).map(duration).unwrap_or_default(),
+        took: run
+            .finished_at
+            .as_deref()
+            .and_then(|end| between(&run.created_at, end))
+            .map(duration)
+            .unwrap_or_default(),
         client: run.client.as_deref().unwrap_or_default().to_owned(),
     }
 }
 
 /// Lists runs.
 pub async fn list(context: &Context) -> Answer {
-    let (state, cursor) = (context.field("state").unwrap_or_default(), context.field("cursor").unwrap_or_default());
+    let (state, cursor) =
+        (context.field("state").unwrap_or_default(), context.field("cursor").unwrap_or_default());
     let asked = query([("state", state), ("cursor", cursor), ("limit", "50")]);
     let found: RunList<'static> = context.api.get(&format!("/v1/runs{asked}")).await?;
     let chips = STATES.map(|name| {
@@ -104,7 +110,10 @@ pub async fn show(context: &Context, id: &str) -> Answer {
         root: context.root.clone(),
         id: run.id.clone().into_owned(),
         failure: run.failure.clone().into_owned(),
-        error: run.error.as_ref().map(|error| (error.node.clone(), error.code.clone(), error.message.clone())),
+        error: run
+            .error
+            .as_ref()
+            .map(|error| (error.node.clone(), error.code.clone(), error.message.clone())),
         buttons: if may_cancel { vec![cancel] } else { Vec::new() },
         graph: Svg(graph::draw(&drawn)),
         nodes: run

@@ -3,7 +3,8 @@
 use askama::Template;
 use axum::http::Method;
 use laneway_wire::{
-    PreviewRequest, Schedule, ScheduleFiredByHand, ScheduleFiring, ScheduleFiringList, ScheduleList, SchedulePreview,
+    PreviewRequest, Schedule, ScheduleFiredByHand, ScheduleFiring, ScheduleFiringList, ScheduleList,
+    SchedulePreview,
 };
 
 use crate::call::{query, segment};
@@ -103,9 +104,15 @@ fn in_words(cron: &str) -> Option<String> {
     let step = |text: &str| text.strip_prefix("*/").and_then(|step| step.parse::<u8>().ok());
     match (minute.parse::<u8>().ok(), hour.parse::<u8>().ok()) {
         (Some(minute), Some(hour)) => Some(format!("{days} at {hour:02}:{minute:02}")),
-        (Some(minute), None) if *hour == "*" && days == "every day" => Some(format!("every hour at minute {minute}")),
-        (None, None) if *minute == "*" && *hour == "*" && days == "every day" => Some("every minute".to_owned()),
-        (None, None) if *hour == "*" && days == "every day" => Some(format!("every {} minutes", step(minute)?)),
+        (Some(minute), None) if *hour == "*" && days == "every day" => {
+            Some(format!("every hour at minute {minute}"))
+        }
+        (None, None) if *minute == "*" && *hour == "*" && days == "every day" => {
+            Some("every minute".to_owned())
+        }
+        (None, None) if *hour == "*" && days == "every day" => {
+            Some(format!("every {} minutes", step(minute)?))
+        }
         _ => None,
     }
 }
@@ -178,7 +185,10 @@ pub async fn show(context: &Context, id: &str) -> Answer {
         ],
         job: Document::new(&job),
         zone,
-        upcoming: upcoming.iter().map(|firing| (firing.local.clone(), Moment::new(&firing.at, context.now))).collect(),
+        upcoming: upcoming
+            .iter()
+            .map(|firing| (firing.local.clone(), Moment::new(&firing.at, context.now)))
+            .collect(),
         firings: firings.firings.iter().map(|firing| firing_row(context, firing)).collect(),
         total: count(&firings.total),
         schedule: row(context, &schedule, &format!("schedules/{}", segment(id))),

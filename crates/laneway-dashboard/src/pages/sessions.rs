@@ -84,7 +84,12 @@ struct SessionPage {
 /// Shows a session and its queue.
 pub async fn show(context: &Context, key: &str) -> Answer {
     let session: Session = context.api.get(&format!("/v1/sessions/{}", segment(key))).await?;
-    let open = [("session", key), ("state", "running,assigned,queued,scheduled"), ("limit", "100"), ("explain", "true")];
+    let open = [
+        ("session", key),
+        ("state", "running,assigned,queued,scheduled"),
+        ("limit", "100"),
+        ("explain", "true"),
+    ];
     let mut open: JobList<'static> = context.api.get(&format!("/v1/jobs{}", query(open))).await?;
     let ended = [("session", key), ("state", "succeeded,failed,canceled,rejected"), ("limit", "20")];
     let ended: JobList<'static> = context.api.get(&format!("/v1/jobs{}", query(ended))).await?;
@@ -101,7 +106,8 @@ pub async fn show(context: &Context, key: &str) -> Answer {
             true => vec![
                 button("stop", "Stop", "Stop the job that has run longest?"),
                 button("stopall", "Stop all", "Stop all running and waiting jobs of this session?").danger(),
-                button("reset", "Reset", "Reset this session? Its running jobs stop, and are queued again.").danger(),
+                button("reset", "Reset", "Reset this session? Its running jobs stop, and are queued again.")
+                    .danger(),
             ],
             false => Vec::new(),
         },
@@ -117,7 +123,8 @@ pub async fn act(context: &Context, key: &str, action: &str) -> Answer {
     let path = format!("/v1/sessions/{}/{action}", segment(key));
     let done: SessionStopped =
         context.api.send(axum::http::Method::POST, &path, &serde_json::json!({})).await?;
-    let note = format!("{} running and {} waiting jobs were stopped.", done.running_count, done.waiting_count);
+    let note =
+        format!("{} running and {} waiting jobs were stopped.", done.running_count, done.waiting_count);
     context.back(format!("sessions/{}", segment(key)), note)
 }
 
@@ -126,5 +133,8 @@ pub async fn reset_all(context: &Context) -> Answer {
     let path = "/v1/sessions/reset";
     let done: SessionsReset =
         context.api.send(axum::http::Method::POST, path, &serde_json::json!({})).await?;
-    context.back("sessions", format!("{} sessions were reset, with {} running jobs.", done.sessions, done.running))
+    context.back(
+        "sessions",
+        format!("{} sessions were reset, with {} running jobs.", done.sessions, done.running),
+    )
 }

@@ -39,7 +39,8 @@ pub async fn show(context: &Context) -> Answer {
     let mut defaults = Vec::new();
     flatten("", &context.defaults, &mut defaults);
     let search = context.field("search").unwrap_or_default();
-    let default_of = |key: &str| defaults.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
+    let default_of =
+        |key: &str| defaults.iter().find(|(found, _)| found == key).map(|(_, value)| value.clone());
     let rows = keys.into_iter().filter(|(key, _)| key.contains(search)).map(|(key, value)| {
         let default = default_of(&key);
         (default.as_ref() != Some(&value), Row { key, value, default })
@@ -76,7 +77,10 @@ fn flatten(path: &str, value: &Value, keys: &mut Vec<(String, String)>) {
 /// Changes one key.
 pub async fn change(context: &Context) -> Answer {
     let Some(key) = context.field("key") else {
-        return Err(Failure::new(StatusCode::BAD_REQUEST, "key is empty; write one such as lanes.main.running_max"));
+        return Err(Failure::new(
+            StatusCode::BAD_REQUEST,
+            "key is empty; write one such as lanes.main.running_max",
+        ));
     };
     let text = context.field("value").unwrap_or_default();
     // A value that is not JSON is a text. An empty one removes the change.

@@ -52,7 +52,8 @@ fn row(context: &Context, delivery: &Delivery, back: String) -> Row {
 
 /// Lists deliveries.
 pub async fn list(context: &Context) -> Answer {
-    let (state, cursor) = (context.field("state").unwrap_or_default(), context.field("cursor").unwrap_or_default());
+    let (state, cursor) =
+        (context.field("state").unwrap_or_default(), context.field("cursor").unwrap_or_default());
     let asked = query([("state", state), ("cursor", cursor), ("limit", "50")]);
     let found: DeliveryList = context.api.get(&format!("/v1/deliveries{asked}")).await?;
     let chips = STATES.map(|name| {
@@ -64,7 +65,9 @@ pub async fn list(context: &Context) -> Answer {
         root: context.root.clone(),
         chips: chips.into(),
         deliveries: found.deliveries.iter().map(|delivery| row(context, delivery, back.clone())).collect(),
-        next: found.next.map(|next| format!("webhooks{}", query([("state", state), ("cursor", next.as_str())]))),
+        next: found
+            .next
+            .map(|next| format!("webhooks{}", query([("state", state), ("cursor", next.as_str())]))),
         is_filtered: !state.is_empty(),
     };
     context.page("webhooks", "Webhooks", &page)
