@@ -3,7 +3,7 @@
 use askama::Template;
 use laneway_wire::{BrowserList, ProfileList};
 
-use crate::call::{query, segment};
+use crate::call::{Failure, query, segment};
 use crate::context::{Answer, Context};
 use crate::format::{Moment, short};
 use crate::widgets::Button;
@@ -41,8 +41,13 @@ pub async fn list(context: &Context) -> Answer {
     let cursor = context.field("cursor").unwrap_or_default();
     let asked = query([("limit", "100"), ("cursor", cursor)]);
     // A server without browsers rejects these paths.
-    let found: Option<ProfileList> = context.api.get_if_allowed(&format!("/v1/profiles{asked}")).await?;
-    let browsers: Option<BrowserList> = context.api.get_if_allowed("/v1/browsers").await?;
+    let absent = |failure: Failure| match failure.status.as_u16() {
+        404 | 422 => Ok(None),
+        _ => Err(failure),
+    };
+    let found: Option<ProfileList> =
+        context.api.get(&format!("/v1/profiles{asked}")).await.map(Some).or_else(absent)?;
+    let browsers: Option<BrowserList> = context.api.get("/v1/browsers").await.map(Some).or_else(absent)?;
     let is_served = found.is_some();
     let (profiles, next) = found.map(|found| (found.profiles, found.next)).unwrap_or_default();
     let (open, limit) = browsers.map(|list| (list.browsers, list.limit)).unwrap_or_default();

@@ -116,7 +116,6 @@ async fn buttons_keys_and_the_theme_switch_work() {
         ("sessions", "Reset all sessions"),
         ("lanes", "Pause"),
         ("lanes", "Resume"),
-        ("settings", "Read the file again"),
     ];
     for (page, button) in buttons {
         browser.open(&world.at(page), "light", 1280).await;
@@ -174,11 +173,10 @@ async fn a_page_shows_new_jobs_by_itself_and_survives_a_stopped_server() {
     world.call("POST", "/v1/jobs", "", json!({"kind": "echo", "agent": "newcomer"})).await;
     browser.until("document.querySelector('main').textContent.includes('newcomer')", "the new job").await;
     let address = world.server.url.clone();
-    let flags = ["--listen", address.strip_prefix("http://").unwrap()];
     let World { server, _dir: dir, .. } = world;
     assert_eq!(server.stop(), Some(0), "open pages do not hold up a stop");
     browser.until("!document.querySelector('[data-offline]').hidden", "the message").await;
-    let server = crate::cli::Server::start(dir.path(), &flags);
+    let server = crate::cli::Server::start_at(address.strip_prefix("http://").unwrap(), dir.path(), &[]);
     browser.until("document.querySelector('[data-offline]').hidden", "the return").await;
     server.submit(&["echo", "--agent", "second-life"]);
     browser.until("document.querySelector('main').textContent.includes('second-life')", "the next job").await;
