@@ -21,6 +21,7 @@ pub mod authority;
 mod batch;
 mod body;
 mod body_budget;
+mod bulk;
 mod callback;
 mod connections;
 mod convert;

@@ -27,7 +27,7 @@ use laneway_core::{
 };
 use laneway_runtime::Progress;
 use laneway_runtime::config::format_span;
-use laneway_runtime::store::{AttemptView, JobView, LogView};
+use laneway_runtime::store::{AttemptView, JobCounts, JobView, LogView, StateCounts};
 use laneway_wire as wire;
 use serde_json::value::RawValue;
 
@@ -70,6 +70,22 @@ pub fn submitted<'a>(spec: &'a JobSpec, submitted: &'a Submitted, caller: &'a Ca
         existing: submitted.existing,
         ..new_job(submitted.job, submitted.state, submitted.created_at, spec)
     }
+}
+
+/// Numbers of jobs, the largest group first.
+pub fn job_counts(counts: JobCounts) -> wire::JobCounts {
+    let states = |counts: &StateCounts| {
+        counts.iter().map(|(state, count)| (state.as_str().to_owned(), count)).collect()
+    };
+    let group = |(name, counts): (&Name, &StateCounts)| wire::JobGroup {
+        name: name.as_str().to_owned(),
+        total: counts.sum(),
+        states: states(counts),
+    };
+    let mut groups: Vec<wire::JobGroup> = counts.groups.iter().map(group).collect();
+    groups.sort_by(|left, right| right.total.cmp(&left.total).then_with(|| left.name.cmp(&right.name)));
+    let JobCounts { all, groups: _, more_groups } = counts;
+    wire::JobCounts { total: all.sum(), states: states(&all), groups, more_groups }
 }
 
 /// A job as stored, with its progress if it runs.

@@ -7,6 +7,7 @@ mod capacity;
 mod job;
 mod jobs;
 mod lanes;
+mod operations;
 mod overview;
 mod runs;
 mod schedules;
@@ -27,6 +28,8 @@ pub async fn read(context: &Context, path: &[&str]) -> Answer {
         ["jobs", id, "payload"] => job::download_payload(context, id).await,
         ["jobs", id, "result"] => job::download_result(context, id).await,
         ["artifacts", id] => job::download_artifact(context, id).await,
+        ["operations"] => operations::list(context).await,
+        ["operations", id] => operations::show(context, id).await,
         ["runs"] => runs::list(context).await,
         ["runs", id] => runs::show(context, id).await,
         ["schedules"] => schedules::list(context).await,
@@ -52,6 +55,8 @@ pub async fn change(context: &Context, path: &[&str]) -> Answer {
     match path {
         ["jobs", "selected"] => jobs::act_on_selected(context).await,
         ["jobs", id, action @ ("cancel" | "retry")] => job::act(context, id, action).await,
+        ["operations"] => operations::start(context).await,
+        ["operations", id, "cancel"] => operations::cancel(context, id).await,
         ["runs", id, "cancel"] => runs::cancel(context, id).await,
         ["schedules", id, action @ ("pause" | "resume" | "fire")] => {
             schedules::act(context, id, action).await

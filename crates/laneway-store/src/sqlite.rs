@@ -17,6 +17,7 @@ pub mod copy;
 mod deliveries;
 mod epoch;
 mod events;
+mod facets;
 pub mod files;
 mod firing_log;
 mod kept_keys;

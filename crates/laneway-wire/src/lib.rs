@@ -29,6 +29,7 @@ mod lane;
 mod lease;
 mod log;
 mod object;
+mod operation;
 mod problem;
 mod profile;
 pub mod resend;
@@ -56,7 +57,7 @@ pub use event::{
 pub use explanation::{Blocker, Explanation};
 pub use history::{HistoryActivity, HistoryGroup, HistoryPoint, LaneHistory, StatsHistory, Times};
 pub use instance::{Instance, InstanceList, InstanceRequest};
-pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress, Warning};
+pub use job::{Job, JobCounts, JobError, JobGroup, JobList, JobProgress, JobSchedule, Progress, Warning};
 pub use job_request::{
     BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,
     SessionRequest,
@@ -68,6 +69,7 @@ pub use lease::{
 };
 pub use log::{LogLine, LogList};
 pub use object::{Object, UpTo};
+pub use operation::{BulkRequest, JobSelection, Operation, OperationList};
 pub use problem::Problem;
 pub use profile::{
     Profile, ProfileList, ProfilePatchRequest, ProfileProxy, ProfileRequest, ProfileWindow, ProxyRequest,

@@ -135,6 +135,7 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
     if let Some(browsers) = laneway.browsers() {
         api.serve_browsers(browsers.clone());
     }
+    api.resume_operations();
     let (apart, beside): (Vec<_>, Vec<_>) = dialects::switched_on(laneway, &config.dialects)
         .into_iter()
         .partition(|(_, mount)| mount.listen.is_some());

@@ -327,7 +327,7 @@ fn must_hold(api: &Api, schedule: &Schedule, headers: &HeaderMap) -> Result<(), 
 }
 
 /// True when the request names the user whose credentials a job of this kind and payload uses, or when there is none.
-pub(super) fn holds_credential(api: &Api, kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
+pub(crate) fn holds_credential(api: &Api, kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
     let credential = headers.get(CREDENTIAL_HEADER).and_then(|value| value.to_str().ok());
     (api.credentials)(kind, payload, credential)
 }

@@ -5,6 +5,7 @@
 mod audit;
 mod authority;
 mod browsers;
+mod bulk;
 mod callbacks;
 mod callers;
 mod config;

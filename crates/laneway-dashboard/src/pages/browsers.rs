@@ -41,13 +41,8 @@ pub async fn list(context: &Context) -> Answer {
     let cursor = context.field("cursor").unwrap_or_default();
     let asked = query([("limit", "100"), ("cursor", cursor)]);
     // A server without browsers rejects these paths.
-    let absent = |failure: Failure| match failure.status.as_u16() {
-        404 | 422 => Ok(None),
-        _ => Err(failure),
-    };
-    let found: Option<ProfileList> =
-        context.api.get(&format!("/v1/profiles{asked}")).await.map(Some).or_else(absent)?;
-    let browsers: Option<BrowserList> = context.api.get("/v1/browsers").await.map(Some).or_else(absent)?;
+    let found: Option<ProfileList> = unless_absent(context.api.get(&format!("/v1/profiles{asked}")).await)?;
+    let browsers: Option<BrowserList> = unless_absent(context.api.get("/v1/browsers").await)?;
     let is_served = found.is_some();
     let (profiles, next) = found.map(|found| (found.profiles, found.next)).unwrap_or_default();
     let (open, limit) = browsers.map(|list| (list.browsers, list.limit)).unwrap_or_default();
@@ -86,6 +81,14 @@ pub async fn list(context: &Context) -> Answer {
         next: next.map(|next| format!("browsers{}", query([("cursor", next.as_str())]))),
     };
     context.page("browsers", "Browsers", &page)
+}
+
+/// `None` for a server that has no browsers.
+fn unless_absent<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Err(failure) if matches!(failure.status.as_u16(), 404 | 422) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// Starts or stops the browser of a profile.

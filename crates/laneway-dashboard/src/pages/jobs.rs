@@ -5,14 +5,15 @@ use laneway_wire::{Job, JobList};
 
 use crate::call::{query, segment};
 use crate::context::{Answer, Context, text};
-use crate::format::{Moment, between, duration, short};
-use crate::widgets::State;
+use crate::format::{Moment, between, count, duration, short};
+use crate::widgets::{Button, State};
 
 /// Every state of a job, in the order of its life.
 const STATES: [&str; 8] =
     ["scheduled", "queued", "assigned", "running", "succeeded", "failed", "canceled", "rejected"];
 /// The filters besides the state.
-const FILTERS: [&str; 5] = ["kind", "lane", "agent", "session", "tag"];
+const FILTERS: [&str; 9] =
+    ["search", "kind", "lane", "agent", "session", "tag", "error_code", "created_after", "created_before"];
 /// Jobs of a page.
 const LIMIT: &str = "50";
 /// Most jobs that one form changes.
@@ -32,6 +33,8 @@ struct Jobs {
     first: Option<String>,
     is_filtered: bool,
     may_act: bool,
+    total: Option<String>,
+    bulk: Vec<Button>,
 }
 
 /// A state that can be added to the filter, or taken out of it.
@@ -119,7 +122,13 @@ pub async fn list(context: &Context) -> Answer {
             .collect()
     };
     let mut pairs = filters("");
-    pairs.extend([("state", states.as_str()), ("limit", LIMIT), ("explain", "true"), ("cursor", cursor)]);
+    pairs.extend([
+        ("state", states.as_str()),
+        ("limit", LIMIT),
+        ("explain", "true"),
+        ("count", "true"),
+        ("cursor", cursor),
+    ]);
     let found: JobList<'static> = context.api.get(&format!("/v1/jobs{}", query(pairs))).await?;
     let address = |states: &str, without: &str, cursor: &str| {
         let mut pairs = filters(without);
@@ -151,9 +160,28 @@ pub async fn list(context: &Context) -> Answer {
         first: (!cursor.is_empty()).then(|| address(&states, "", "")),
         is_filtered: !states.is_empty() || FILTERS.iter().any(|name| context.field(name).is_some()),
         may_act: context.may().submit,
+        total: found.counts.as_ref().map(|counts| count(&counts.total)),
+        bulk: bulk_buttons(context, &states),
         states,
     };
     context.page("jobs", "Jobs", &page)
+}
+
+/// The buttons for all jobs that match the filters. Without a filter there are none.
+fn bulk_buttons(context: &Context, states: &str) -> Vec<Button> {
+    let filters: Vec<(&'static str, &str)> = FILTERS
+        .into_iter()
+        .filter_map(|name| Some((name, context.field(name)?)))
+        .chain((!states.is_empty()).then_some(("state", states)))
+        .collect();
+    if filters.is_empty() || !context.may().submit {
+        return Vec::new();
+    }
+    let button = |action: &str, text| {
+        let button = Button::new(context, "operations", text).with("action", action);
+        filters.iter().fold(button, |button, (name, value)| button.with(name, *value))
+    };
+    vec![button("retry", "Retry all matching…"), button("cancel", "Cancel all matching…").danger()]
 }
 
 /// Cancels or retries the selected jobs, one by one.

@@ -18,7 +18,7 @@ use super::offline::Offline;
 use super::pending::Commit;
 use super::whole::read_state;
 use super::{
-    deliveries, events, files, firing_log, kept_keys, load, open, records, runs, schedules, sessions,
+    deliveries, events, facets, files, firing_log, kept_keys, load, open, records, runs, schedules, sessions,
 };
 use crate::StoreError;
 use crate::log::{self, Known, Logged};
@@ -359,6 +359,29 @@ fn tables(
     if !walk.is_over() {
         progress(CheckProgress { stage: "links", done: walk.report.rows, total: walk.total });
         links(conn, walk)?;
+        lists(conn, walk, progress)?;
+    }
+    Ok(())
+}
+
+/// The sets that lists are read from, against the jobs themselves.
+fn lists(
+    conn: &Connection,
+    walk: &mut Walk,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<(), StoreError> {
+    for chunk in facets::verify::chunks(conn)? {
+        if walk.is_over() {
+            walk.cut = true;
+            break;
+        }
+        match facets::verify::check_chunk(conn, chunk) {
+            Ok(None) => {}
+            Ok(Some(what)) | Err(StoreError::Damaged(what)) => walk.found("facet", chunk.to_string(), what),
+            Err(StoreError::Failed(_)) if walk.is_over() => break,
+            Err(other) => return Err(other),
+        }
+        progress(CheckProgress { stage: "lists", done: walk.report.rows, total: walk.total });
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::live::{Bucket, MEMBERS};
 use super::pending::{Commit, EventBytes};
 use super::sums::sum_of;
 use super::tables::Tables;
-use super::{attempts, deliveries, firing_log, kept_keys, prune, records, runs, schedules, sessions};
+use super::{attempts, deliveries, facets, firing_log, kept_keys, prune, records, runs, schedules, sessions};
 use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -97,6 +97,7 @@ fn write_batch(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> 
     sessions::merge(store, &batch.ends)?;
     end_jobs(store, batch)?;
     append_logs(store, batch)?;
+    facets::write(store, batch)?;
     deliveries::write(&store.conn, batch)
 }
 

@@ -17,7 +17,7 @@ use super::pool::Pool;
 use super::replay::Replay;
 use super::tables::{self, Numbers, Tables};
 use super::whole::{Found, REMEDY, State, read_state};
-use super::{SqliteStore, check, checkpoint, epoch, files};
+use super::{SqliteStore, check, checkpoint, epoch, facets, files};
 use crate::log::{self, CommitLog, LogId, Scan};
 use crate::rows::{stored_digest, stored_name};
 use crate::{Epoch, StoreError};
@@ -25,7 +25,7 @@ use crate::{Epoch, StoreError};
 /// Older versions may lose a commit when a WAL is reset.
 const VERSION_MIN: i32 = 3_051_003;
 /// Statements kept prepared on one connection; more than the store has.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
 /// How long to wait for a lock. The directory's lock keeps other servers out, so this is for a person with a shell.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
@@ -84,7 +84,8 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     let marker = Marker::begin(dir, found.mark()).map_err(cannot)?;
     let marker = Arc::new(Mutex::new(marker));
     let numbers = (state.checkpoints, state.stored);
-    let tables = Tables::read(conn, dir, Some(Arc::clone(&marker)), frames, numbers)?;
+    let mut tables = Tables::read(conn, dir, Some(Arc::clone(&marker)), frames, numbers)?;
+    facets::build::complete(&mut tables).map_err(|error| in_dir(dir, error))?;
     let replayed = replay(dir, tables, &found, state, accept_loss);
     let (mut tables, scan) = replayed.map_err(|error| in_dir(dir, error))?;
     tables::lock(&marker).settle(scan.last, state.closed).map_err(cannot)?;

@@ -6,7 +6,7 @@ use laneway_core::{
     RunSpec, RunState, Seq, SessionRow, Span, Wall,
 };
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
-use laneway_store::{DeliveryFilter, EventFilter, JobFilter, Keys, MemoryStore, RunFilter};
+use laneway_store::{CountBy, DeliveryFilter, EventFilter, JobFilter, Keys, MemoryStore, RunFilter};
 use proptest::prelude::*;
 
 use super::{MemoryFixture, SqliteFixture};
@@ -337,6 +337,12 @@ impl Pair {
         let (left, right) = (&memory.reader, &sqlite.reader);
         let page = |driver: &Driver| driver.reader.jobs(&JobFilter::default(), None, 10_000).unwrap();
         assert_eq!(page(memory), page(sqlite));
+        for filter in crate::lists::filters(&memory.jobs) {
+            let list = |driver: &Driver| driver.reader.jobs(&filter, None, 10_000).unwrap();
+            assert_eq!(list(memory), list(sqlite), "{filter:?}");
+            let count = |driver: &Driver| driver.reader.count_jobs(&filter, CountBy::Lane).unwrap();
+            assert_eq!(count(memory), count(sqlite), "{filter:?}");
+        }
         for (&seq, known) in &memory.jobs {
             let id = known.view.row.id;
             assert_eq!(left.job(id).unwrap(), right.job(id).unwrap());

@@ -6,6 +6,7 @@ mod agree;
 mod benchmark;
 mod copies;
 mod killed;
+mod lists;
 mod memory;
 mod power_cuts;
 mod sqlite;
