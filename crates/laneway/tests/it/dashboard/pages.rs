@@ -103,7 +103,7 @@ async fn buttons_keys_and_the_theme_switch_work() {
     let mut browser = Browser::start().await;
     let (failed, running, run, schedule) = (&pages[2], &pages[3], &pages[4], &pages[5]);
     // Each button leads to a page with a note.
-    let buttons = [
+    let buttons: [(&str, &str); 12] = [
         (failed.as_str(), "Retry as a new job"),
         (running, "Cancel job"),
         (run, "Cancel run"),

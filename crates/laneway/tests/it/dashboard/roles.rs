@@ -103,7 +103,8 @@ async fn forged_forms_change_nothing() {
     let admin = world.token("", "admin", "*").await;
     let cookie = world.log_in(&admin).await;
     let csrf = world.csrf(&cookie).await;
-    for fields in [&[][..], &[("csrf", "")], &[("csrf", "0000")]] {
+    let wrong: [&[(&str, &str)]; 3] = [&[], &[("csrf", "")], &[("csrf", "0000")]];
+    for fields in wrong {
         assert_eq!(world.post("lanes/main/pause", &cookie, fields).await.status(), 403, "{fields:?}");
     }
     for (name, value) in [("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")] {
@@ -141,7 +142,7 @@ async fn every_role_on_every_page_and_action() {
     let schedule =
         world.call("POST", "/v1/schedules", &admin, schedule).await["id"].as_str().unwrap().to_owned();
     let (job_page, schedule_page) = (format!("jobs/{job}"), format!("schedules/{schedule}"));
-    let pages: Vec<(&str, &[&str])> = vec![
+    let pages: [(&str, &[&str]); 18] = [
         ("", READERS),
         ("?range=1d", READERS),
         ("jobs", READERS),
@@ -163,7 +164,7 @@ async fn every_role_on_every_page_and_action() {
     ];
     let (retry, fire) = (format!("jobs/{job}/retry"), format!("schedules/{schedule}/fire"));
     let (pause, resume) = (format!("schedules/{schedule}/pause"), format!("schedules/{schedule}/resume"));
-    let actions: Vec<(&str, &[&str])> = vec![
+    let actions: [(&str, &[&str]); 11] = [
         (&retry, SUBMITTERS),
         (&fire, SUBMITTERS),
         (&pause, SUBMITTERS),
