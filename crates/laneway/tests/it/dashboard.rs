@@ -59,7 +59,10 @@ impl World {
     /// Calls the API.
     async fn call(&self, method: &str, path: &str, token: &str, body: Value) -> Value {
         let method = method.parse().unwrap();
-        let mut request = self.client.request(method, format!("{}{path}", self.server.url)).json(&body);
+        let mut request = self.client.request(method, format!("{}{path}", self.server.url));
+        if !body.is_null() {
+            request = request.json(&body);
+        }
         if !token.is_empty() {
             request = request.bearer_auth(token);
         }

@@ -135,7 +135,7 @@ async fn every_role_on_every_page_and_action() {
     const OF_SERVER: &[&str] = &["admin*", "operator*"];
     let world = World::new(&[]);
     let admin = world.token("", "admin", "*").await;
-    let job = world.call("POST", "/v1/jobs", &admin, json!({"kind": "echo", "session": "s"})).await;
+    let job = world.call("POST", "/v1/jobs", &admin, json!({"kind": "echo"})).await;
     let job = job["id"].as_str().unwrap().to_owned();
     world.until(&job, &admin, "succeeded").await;
     let schedule = json!({"name": "n", "every": "1h", "job": {"kind": "echo"}});
@@ -182,6 +182,8 @@ async fn every_role_on_every_page_and_action() {
     {
         let (name, tenant) = (role.trim_end_matches('*'), if role.ends_with('*') { "*" } else { "default" });
         let cookie = world.log_in(&world.token(&admin, name, tenant).await).await;
+        let sleep = json!({"kind": "sleep", "session": "s", "payload": {"ms": 600_000}});
+        world.call("POST", "/v1/jobs", &admin, sleep).await;
         for (page, allowed) in &pages {
             let status = world.get(page, &cookie).await.status().as_u16();
             assert_eq!(status, if allowed.contains(&role) { 200 } else { 403 }, "{role} reads {page:?}");
