@@ -88,7 +88,7 @@ pub fn count(number: &u64) -> String {
 
 /// The part of a whole in percent, at most 100.
 pub fn percent(part: u64, whole: u64) -> u64 {
-    if whole == 0 { 0 } else { (part.saturating_mul(100) / whole).min(100) }
+    part.saturating_mul(100).checked_div(whole).unwrap_or(0).min(100)
 }
 
 /// The end of an id, which differs between ids of the same time.

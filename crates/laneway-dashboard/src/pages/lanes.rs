@@ -40,7 +40,7 @@ pub async fn list(context: &Context) -> Answer {
 }
 
 fn mean(sum: u64, number: u64) -> String {
-    if number == 0 { "–".to_owned() } else { duration(sum / number) }
+    sum.checked_div(number).map_or_else(|| "–".to_owned(), duration)
 }
 
 fn lane_row(context: &Context, lane: &Lane, back: String) -> LaneRow {

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use laneway_wire::{Capacity, Health, JobList, Stats, StatsHistory};
+use laneway_wire::{Capacity, Explanation, Health, JobList, Stats, StatsHistory};
 
-use crate::call::segment;
+use crate::call::{Failure, segment};
 use crate::chart::{self, Series};
 use crate::context::{Answer, Context, text};
 use crate::format::{Moment, count, duration, percent, short};
 use crate::widgets::{Meter, Svg};
 
+/// Lanes whose oldest waiting job is explained.
+const STUCK_SHOWN: usize = 6;
 /// Rows of the small tables.
 const ROWS: usize = 8;
 
@@ -79,10 +81,11 @@ struct AgentRow {
 
 struct Stuck {
     reason: String,
-    count: usize,
+    count: String,
+    lane: String,
     oldest: Moment,
     href: String,
-    example: String,
+    id: String,
 }
 
 struct FailedRow {
@@ -103,11 +106,10 @@ pub async fn show(context: &Context) -> Answer {
     let past: StatsHistory =
         api.get(if is_day { "/v1/stats/history?range=1d" } else { "/v1/stats/history?range=1h" }).await?;
     let failed: JobList<'static> = api.get(&format!("/v1/jobs?state=failed&limit={ROWS}")).await?;
-    let waiting: JobList<'static> = api.get("/v1/jobs?state=queued,scheduled&explain=true&limit=100").await?;
     let capacity = api.get_if_allowed("/v1/capacity").await?;
     let ended = past.total.succeeded + past.total.failed;
     let is_empty = ended == 0
-        && waiting.jobs.is_empty()
+        && stats.queued + stats.scheduled == 0
         && failed.jobs.is_empty()
         && stats.running + stats.assigned == 0;
     let page = Overview {
@@ -117,7 +119,7 @@ pub async fn show(context: &Context) -> Answer {
         history: history(&past, is_day),
         lanes: lane_rows(context, &stats),
         agents: agent_rows(&stats),
-        stuck: stuck(context, &waiting),
+        stuck: stuck(context, &stats).await?,
         failed: failed_rows(context, &failed),
         capacity,
         is_empty,
@@ -254,38 +256,26 @@ fn agent_rows(stats: &Stats) -> Vec<AgentRow> {
     rows.collect()
 }
 
-/// Waiting jobs by the reason why they wait, the most frequent first.
-fn stuck(context: &Context, waiting: &JobList<'_>) -> Vec<Stuck> {
-    let mut groups: Vec<Stuck> = Vec::new();
-    for job in &waiting.jobs {
-        let reason = text(&job.waiting_for);
-        let reason = match reason {
-            "" => "Nothing: it starts next",
-            // Each session is a reason of its own; together they say more.
-            of_session if of_session.contains(" of session ") => {
-                "Earlier jobs of the same session start first"
-            }
-            other => other,
-        };
-        match groups.iter_mut().find(|group| group.reason == reason) {
-            Some(group) => {
-                group.count += 1;
-                group.oldest = Moment::new(&job.created_at, context.now);
-                group.href = format!("{}jobs/{}", context.root, segment(&job.id));
-                group.example = job.kind.clone().into_owned();
-            }
-            None => groups.push(Stuck {
-                reason: reason.to_owned(),
-                count: 1,
-                oldest: Moment::new(&job.created_at, context.now),
-                href: format!("{}jobs/{}", context.root, segment(&job.id)),
-                example: job.kind.clone().into_owned(),
-            }),
-        }
+/// Why the oldest waiting job of each lane waits, the longest queues first.
+async fn stuck(context: &Context, stats: &Stats) -> Result<Vec<Stuck>, Failure> {
+    let mut lanes: Vec<_> = stats.lanes.iter().filter(|lane| lane.waiting > 0).collect();
+    lanes.sort_by_key(|lane| std::cmp::Reverse(lane.waiting));
+    let mut found = Vec::new();
+    for lane in lanes.into_iter().take(STUCK_SHOWN) {
+        let Some(oldest) = &lane.oldest else { continue };
+        let path = format!("/v1/jobs/{}/explain", segment(&oldest.id));
+        let Some(explanation) = context.api.get_if_allowed::<Explanation>(&path).await? else { continue };
+        let first = explanation.blocked_by.into_iter().next();
+        found.push(Stuck {
+            reason: first.map_or(explanation.summary, |blocker| blocker.message),
+            count: count(&lane.waiting),
+            lane: lane.name.clone(),
+            oldest: Moment::new(&oldest.created_at, context.now),
+            href: format!("{}jobs/{}", context.root, segment(&oldest.id)),
+            id: short(&oldest.id).to_owned(),
+        });
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
-    groups.truncate(6);
-    groups
+    Ok(found)
 }
 
 fn failed_rows(context: &Context, failed: &JobList<'_>) -> Vec<FailedRow> {
