@@ -81,6 +81,8 @@ pub struct Inner {
     pub(crate) operations: Operations,
     /// The browsers of this machine, if the server has any.
     pub(crate) browsers: OnceLock<Browsers>,
+    /// The path of the dashboard.
+    pub(crate) dashboard: OnceLock<String>,
     /// Canceled when the server stops listening. Event streams end then.
     pub(crate) closing: CancellationToken,
     /// Differs between starts of the server, so that request ids are unique.
@@ -125,6 +127,7 @@ impl Api {
             streams,
             waits,
             browsers: OnceLock::new(),
+            dashboard: OnceLock::new(),
             connections: Connections::new(current.server.connections_max),
             closing: CancellationToken::new(),
             boot: u32::from_be_bytes(random()?),
@@ -139,6 +142,11 @@ impl Api {
     pub fn serve_browsers(&self, browsers: Browsers) {
         // Browsers that were set before stay.
         let _ = self.inner.browsers.set(browsers);
+    }
+
+    /// Leads browsers that open `/` to the dashboard at this path. A second call has no effect.
+    pub fn serve_dashboard(&self, path: &str) {
+        let _ = self.inner.dashboard.set(path.to_owned());
     }
 
     /// Goes on with the bulk operations that an earlier process began, in the background.

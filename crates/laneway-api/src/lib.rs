@@ -32,6 +32,7 @@ mod download;
 mod drained_body;
 mod error;
 mod gate;
+mod hidden;
 mod json;
 #[cfg(feature = "schemas")]
 mod openapi;

@@ -124,6 +124,8 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Origins whose pages may call the API besides those of the allowed hosts.
     pub allowed_origins: Vec<String>,
+    /// True: viewers see neither payloads nor results nor log lines.
+    pub viewer_payloads_hidden: bool,
     /// TLS, when the server speaks it.
     pub tls: Option<TlsConfig>,
 }

@@ -30,11 +30,13 @@
 //! everything. The program `laneway` is built from the same parts and adds the HTTP API and the command line.
 
 mod checked_store;
+mod dashboard;
 mod embedded;
 pub mod gateway;
 pub mod pinchtab;
 mod schema;
 
+pub use dashboard::DashboardSettings;
 pub use embedded::{
     Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
     SubmitError, embedded, settings_table,

@@ -25,7 +25,7 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[(
 
 /// Which crates of ours a crate may use.
 fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let table: [(&str, &[&str]); 13] = [
+    let table: [(&str, &[&str]); 14] = [
         ("laneway-core", &[]),
         ("laneway-no-schema", &[]),
         ("laneway-wire", &["laneway-no-schema"]),
@@ -38,6 +38,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         ),
         ("laneway-client", &["laneway-wire"]),
         ("laneway-mcp", &["laneway-wire"]),
+        ("laneway-dashboard", &["laneway-wire"]),
         ("laneway-compat", &["laneway-core", "laneway-runtime", "laneway-browser"]),
         ("laneway-sim", &["laneway-core", "laneway-store", "laneway-runtime"]),
         (
@@ -64,6 +65,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
                 "laneway-client",
                 "laneway-mcp",
                 "laneway-compat",
+                "laneway-dashboard",
             ],
         ),
     ];

@@ -11,6 +11,7 @@ mod cli;
 mod clock_jumps;
 mod conversations;
 mod copies;
+mod dashboard;
 mod deploy;
 mod dialects;
 mod disk_full;
