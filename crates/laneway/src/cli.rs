@@ -73,7 +73,7 @@ pub enum AsyncCommand {
     /// Submit a job
     Submit(Box<submit::SubmitArgs>),
     /// List, show, wait for, cancel, retry and explain jobs
-    Jobs(jobs::JobsArgs),
+    Jobs(Box<jobs::JobsArgs>),
     /// Submit, list, show and cancel runs: jobs that depend on one another
     Runs(runs::RunsArgs),
     /// List and download the artifacts of a job

@@ -572,7 +572,7 @@ fn plain(output: &str) -> String {
         match next {
             '\x1b' => {
                 let mut sequence = String::new();
-                while let Some(part) = rest.next() {
+                for part in rest.by_ref() {
                     sequence.push(part);
                     if part.is_ascii_alphabetic() {
                         break;

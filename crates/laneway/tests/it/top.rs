@@ -41,6 +41,10 @@ impl Pane {
     }
 
     /// Waits until the terminal shows this, and returns all that it shows.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the state of another process is polled: it does not notify"
+    )]
     fn shows(&self, wanted: &str) -> String {
         let begun = Instant::now();
         loop {
@@ -96,6 +100,7 @@ fn one_picture_is_text() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the state of another process is polled: it does not notify")]
 fn the_dashboard_has_an_address() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
