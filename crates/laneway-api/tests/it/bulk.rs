@@ -1,5 +1,6 @@
 //! Bulk operations: what they do, what they leave alone, their limits, and restarts.
 
+use laneway_core::Role;
 use serde_json::{Value, json};
 
 use super::world::{World, answer};
@@ -93,4 +94,55 @@ async fn bad_requests_name_their_field_and_change_nothing() {
     let (_, operation) = start(&world, json!({"action": "cancel", "filter": {"state": "failed"}})).await;
     assert_eq!(operation["matched"], 0);
     assert_eq!(ended(&world, operation["id"].as_str().unwrap()).await["done"], 0);
+}
+
+#[tokio::test]
+async fn an_operation_can_be_canceled_and_keeps_what_it_has_done() {
+    let world = World::new().await;
+    for batch in 0..20 {
+        let jobs: Vec<Value> = (0..500).map(|n| json!({"kind": "k", "payload": batch * 500 + n})).collect();
+        world.ask("POST", "/v1/jobs/batch", &json!({"jobs": jobs}).to_string()).await;
+    }
+    let (_, operation) = start(&world, json!({"action": "cancel", "filter": {"kind": "k"}})).await;
+    let id = operation["id"].as_str().unwrap();
+    let (status, _) = answer(world.request("POST", &format!("/v1/operations/{id}/cancel"))).await;
+    assert_eq!(status.as_u16(), 202);
+    let operation = ended(&world, id).await;
+    let done = operation["done"].as_u64().unwrap();
+    assert!(operation["state"] == "canceled" && done < 10_000, "{operation}");
+    assert_eq!(states(&world, "?state=canceled").await, json!({"canceled": done}));
+}
+
+#[tokio::test]
+async fn an_operation_of_a_tenant_is_that_tenants() {
+    let world = World::closed().await;
+    let acme = world.token(Some("acme"), Role::Submitter).await;
+    let globex = world.token(Some("globex"), Role::Submitter).await;
+    let viewer = world.token(Some("acme"), Role::Viewer).await;
+    for token in [&acme, &globex] {
+        for _ in 0..3 {
+            let submit =
+                world.request_as(token, "POST", "/v1/jobs").header("content-type", "application/json");
+            assert_eq!(answer(submit.body(r#"{"kind":"k"}"#)).await.0, 201);
+        }
+    }
+    let begin = async |token: &str| {
+        let request = world.request_as(token, "POST", "/v1/jobs/bulk");
+        let request = request.header("content-type", "application/json");
+        answer(request.body(r#"{"action":"cancel","filter":{"kind":"k"}}"#)).await
+    };
+    assert_eq!(begin(&viewer).await.0, 403, "a viewer changes nothing");
+    let (status, operation) = begin(&acme).await;
+    assert_eq!((status.as_u16(), &operation["matched"]), (202, &json!(3)), "{operation}");
+    let path = format!("/v1/operations/{}", operation["id"].as_str().unwrap());
+    assert_eq!(answer(world.request_as(&globex, "GET", &path)).await.0, 404);
+    assert_eq!(answer(world.request_as(&globex, "POST", &format!("{path}/cancel"))).await.0, 404);
+    let (_, list) = answer(world.request_as(&globex, "GET", "/v1/operations")).await;
+    assert_eq!(list["operations"], json!([]));
+    while answer(world.request_as(&acme, "GET", &path)).await.1["state"] == "running" {}
+    let counts = async |token: &str| {
+        answer(world.request_as(token, "GET", "/v1/jobs/counts")).await.1["states"].clone()
+    };
+    assert_eq!(counts(&acme).await, json!({"canceled": 3}));
+    assert_eq!(counts(&globex).await, json!({"queued": 3}), "the jobs of another tenant are left alone");
 }

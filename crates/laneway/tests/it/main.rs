@@ -24,6 +24,7 @@ mod gateway;
 mod kill;
 mod layering;
 mod mcp;
+mod operations;
 mod pages;
 mod repository;
 mod rooms;
