@@ -10,6 +10,8 @@
 
 mod batch;
 mod codec;
+mod columns;
+mod live;
 mod log;
 mod logs;
 pub mod memory;
@@ -18,6 +20,7 @@ pub mod sqlite;
 mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
+mod sums;
 
 pub use logs::{ARTIFACT_LINES_MAX, ARTIFACTS, LOG_BYTES_MAX, LOG_LINES_MAX};
 pub use memory::MemoryStore;

@@ -4,12 +4,12 @@ use laneway_core::engine::StoreCounters;
 use laneway_core::{Bytes, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
-use super::commit::retention_bucket;
 use super::deliveries;
-use super::live::CHUNK;
 use super::tables::Tables;
 use super::{firing_log, kept_keys, records, runs, schedules, sessions};
+use crate::columns::retention_bucket;
+use crate::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
+use crate::live::CHUNK;
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 
