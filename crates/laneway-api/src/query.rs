@@ -310,6 +310,7 @@ impl Parameters {
             tag: self.name("tag")?,
             created_before: self.time("created_before")?,
             created_after: self.time("created_after")?,
+            ..JobFilter::default()
         })
     }
 

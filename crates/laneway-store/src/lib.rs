@@ -11,21 +11,25 @@
 mod batch;
 mod codec;
 mod columns;
+mod job_list;
 mod live;
 mod log;
 mod logs;
 pub mod memory;
 mod rows;
+pub mod search;
 pub mod sqlite;
 mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
 mod sums;
 
+pub use job_list::{CountBy, GROUPS_MAX, JobCounts, JobFilter, StateCounts};
 pub use logs::{ARTIFACT_LINES_MAX, ARTIFACTS, LOG_BYTES_MAX, LOG_LINES_MAX};
 pub use memory::MemoryStore;
+pub use search::{Search, SearchError};
 pub use sqlite::{SqliteOptions, SqliteStore, check, copy};
 pub use store::{
-    AttemptView, DeliveryFilter, Epoch, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView,
-    Keys, Loaded, LogView, Page, Priors, ROWS_SCANNED_MAX, Reader, RunFilter, Runnable, Store, StoreError,
+    AttemptView, DeliveryFilter, Epoch, EventFilter, FiringLogFilter, FiringLogPage, JobView, Keys, Loaded,
+    LogView, Page, Priors, ROWS_SCANNED_MAX, Reader, RunFilter, Runnable, Store, StoreError,
 };

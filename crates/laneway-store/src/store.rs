@@ -12,6 +12,8 @@ use laneway_core::{
 };
 use thiserror::Error;
 
+use crate::{CountBy, JobCounts, JobFilter};
+
 /// How many rows one call for a list looks at: a filter that matches nothing must not hold a reader for long.
 pub const ROWS_SCANNED_MAX: usize = 20_000;
 
@@ -125,6 +127,10 @@ pub trait Reader: Send + Sync {
         before: Option<Seq>,
         limit: usize,
     ) -> Result<Page<JobView>, StoreError>;
+
+    /// How many jobs a filter matches, exactly, by state and group. `None`: counting them would take too long, because the
+    /// store would have to read too many rows. A filter without times of ends is always counted.
+    fn count_jobs(&self, filter: &JobFilter, by: CountBy) -> Result<Option<JobCounts>, StoreError>;
 
     /// The job that an idempotency key of a tenant stands for, with the digest of its request. The engine decides what a
     /// second submit with the key means; this only lets a caller look before it checks anything else.
@@ -296,52 +302,6 @@ pub struct LogView {
     pub stream: Name,
     /// The text.
     pub text: Box<str>,
-}
-
-/// Which jobs a list shows; `None` and empty mean: any.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct JobFilter {
-    /// Only this tenant's.
-    pub tenant: Option<Name>,
-    /// Only in one of these states.
-    pub states: Vec<JobState>,
-    /// Only in this lane.
-    pub lane: Option<Name>,
-    /// Only of this agent.
-    pub agent: Option<Name>,
-    /// Only of this kind.
-    pub kind: Option<Name>,
-    /// Only of this session.
-    pub session: Option<Name>,
-    /// Only with this tag.
-    pub tag: Option<Name>,
-    /// Only submitted before this time.
-    pub created_before: Option<Wall>,
-    /// Only submitted after this time.
-    pub created_after: Option<Wall>,
-}
-
-impl JobFilter {
-    /// Does the list show this job?
-    pub fn matches(&self, job: &JobView) -> bool {
-        self.matches_row(&job.row) && (self.states.is_empty() || self.states.contains(&job.state()))
-    }
-
-    /// The part of [`JobFilter::matches`] that the stored row alone answers.
-    pub(crate) fn matches_row(&self, row: &JobRow) -> bool {
-        let JobFilter { tenant, states: _, lane, agent, kind, session, tag, created_before, created_after } =
-            self;
-        let spec = &row.spec;
-        let is = |wanted: &Option<Name>, name: &Name| wanted.as_ref().is_none_or(|wanted| wanted == name);
-        is(tenant, &spec.tenant)
-            && is(lane, &spec.lane)
-            && is(agent, &spec.agent)
-            && is(kind, &spec.kind)
-            && session.as_ref().is_none_or(|key| spec.session.as_ref().is_some_and(|s| s.key == *key))
-            && tag.as_ref().is_none_or(|tag| spec.tags.contains(tag))
-            && created_before.is_none_or(|time| row.created_at < time)
-            && created_after.is_none_or(|time| row.created_at > time)
-    }
 }
 
 /// Which events a list shows.

@@ -10,8 +10,8 @@ use super::Shared;
 use super::state::State;
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{
-    AttemptView, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView, LogView,
-    Page, Reader, RunFilter, Runnable, StoreError,
+    AttemptView, CountBy, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobCounts, JobFilter,
+    JobView, LogView, Page, Reader, RunFilter, Runnable, StoreError,
 };
 
 /// Reads what the writer has committed.
@@ -36,6 +36,21 @@ impl Reader for MemoryReader {
         Ok(page(numbered, limit, |job| {
             filter.matches_row(&job.row).then(|| job.view()).filter(|job| filter.matches(job))
         }))
+    }
+
+    fn count_jobs(&self, filter: &JobFilter, by: CountBy) -> Result<Option<JobCounts>, StoreError> {
+        let state = self.0.read();
+        let mut counts = JobCounts::default();
+        for job in state.jobs.values().filter(|job| filter.matches_row(&job.row)) {
+            let view = job.view();
+            if filter.matches(&view) {
+                counts.all.add(view.state(), 1);
+                if let Some(group) = by.group_of(&view) {
+                    counts.groups.entry(group).or_default().add(view.state(), 1);
+                }
+            }
+        }
+        Ok(Some(counts.bounded()))
     }
 
     fn prior(&self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {

@@ -16,8 +16,8 @@ use crate::columns::{
 };
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::{
-    AttemptView, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView, LogView,
-    Page, Reader, RunFilter, Runnable, StoreError,
+    AttemptView, CountBy, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobCounts, JobFilter,
+    JobView, LogView, Page, Reader, RunFilter, Runnable, StoreError,
 };
 
 /// Reads what is durable. What is about one job is read from the tables and from the commits that wait; everything else is
@@ -100,6 +100,10 @@ impl Reader for SqliteReader {
         limit: usize,
     ) -> Result<Page<JobView>, StoreError> {
         self.read(|conn| jobs(conn, filter, before, limit))
+    }
+
+    fn count_jobs(&self, filter: &JobFilter, by: CountBy) -> Result<Option<JobCounts>, StoreError> {
+        self.read(|conn| count_jobs(conn, filter, by))
     }
 
     fn prior(&self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
@@ -291,6 +295,23 @@ fn jobs(
         }
         Ok(Some(view(conn, row, &mut names)?).filter(|job| filter.matches(job)))
     })
+}
+
+fn count_jobs(conn: &Connection, filter: &JobFilter, by: CountBy) -> Result<Option<JobCounts>, StoreError> {
+    let mut names = Interner::default();
+    let mut counts = JobCounts::default();
+    let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job"))?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let job = view(conn, row, &mut names)?;
+        if filter.matches(&job) {
+            counts.all.add(job.state(), 1);
+            if let Some(group) = by.group_of(&job) {
+                counts.groups.entry(group).or_default().add(job.state(), 1);
+            }
+        }
+    }
+    Ok(Some(counts.bounded()))
 }
 
 /// False when the columns alone show that the filter excludes the job.

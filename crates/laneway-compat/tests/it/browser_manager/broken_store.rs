@@ -8,8 +8,9 @@ use laneway_core::{
     Bytes, DeliveryRow, DeliveryTry, Effects, Event, JobId, Name, Prior, RunId, RunRow, Seq, TokenRecord,
 };
 use laneway_store::{
-    AttemptView, DeliveryFilter, Epoch, EventFilter, FiringLogFilter, FiringLogPage, JobFilter, JobView,
-    Keys, Loaded, LogView, MemoryStore, Page, Priors, Reader, RunFilter, Runnable, Store, StoreError,
+    AttemptView, CountBy, DeliveryFilter, Epoch, EventFilter, FiringLogFilter, FiringLogPage, JobCounts,
+    JobFilter, JobView, Keys, Loaded, LogView, MemoryStore, Page, Priors, Reader, RunFilter, Runnable, Store,
+    StoreError,
 };
 use serde_json::json;
 
@@ -84,6 +85,7 @@ macro_rules! passed_on {
 passed_on! {
     job(id: JobId) -> Option<JobView>;
     jobs(filter: &JobFilter, before: Option<Seq>, limit: usize) -> Page<JobView>;
+    count_jobs(filter: &JobFilter, by: CountBy) -> Option<JobCounts>;
     prior(tenant: &Name, key: &Name) -> Option<Prior>;
     jobs_at(jobs: &[Seq]) -> Vec<JobView>;
     run(id: RunId) -> Option<RunRow>;
