@@ -67,6 +67,9 @@ use query::SqliteReader;
 use shared::Shared;
 use tables::Tables;
 
+#[cfg(all(test, feature = "postgres"))]
+pub(crate) use migrate::MIGRATIONS;
+
 /// The store in SQLite. Holds the lock on its data directory for as long as it lives.
 pub struct SqliteStore {
     // Fields drop in order: the connections close before the lock goes.

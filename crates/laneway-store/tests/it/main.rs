@@ -7,6 +7,8 @@ mod benchmark;
 mod copies;
 mod killed;
 mod memory;
+mod postgres;
+mod postgres_server;
 mod power_cuts;
 mod sqlite;
 
