@@ -68,8 +68,8 @@ where
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> io::Result<Connect> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| io::Error::other(format!("{host} is not the name of a host")))?;
+        // A local socket has no name, and is never encrypted.
+        let name = ServerName::try_from(host.to_owned()).ok();
         Ok(Connect { connector: TlsConnector::from(Arc::clone(&self.0)), name })
     }
 }
@@ -77,7 +77,7 @@ where
 /// The handshake of one connection.
 pub(super) struct Connect {
     connector: TlsConnector,
-    name: ServerName<'static>,
+    name: Option<ServerName<'static>>,
 }
 
 impl<S> TlsConnect<S> for Connect
@@ -90,7 +90,9 @@ where
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move {
-            self.connector.connect(self.name, stream).await.map(|stream| Encrypted(Box::new(stream)))
+            let name =
+                self.name.ok_or_else(|| io::Error::other("the host of the store URL is not a valid name"))?;
+            self.connector.connect(name, stream).await.map(|stream| Encrypted(Box::new(stream)))
         })
     }
 }

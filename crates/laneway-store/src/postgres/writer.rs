@@ -48,6 +48,10 @@ impl Writer {
     }
 
     pub fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
+        // What was visited cannot be taken back, so the connection is tried first.
+        if let Err(failure) = self.session.batch("SELECT 1") {
+            self.reconnect(&failure.why)?;
+        }
         Ok(load::load(&self.session, &mut self.numbers, visit)?)
     }
 

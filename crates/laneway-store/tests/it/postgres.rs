@@ -52,12 +52,18 @@ fn what_is_wrong_is_named_with_its_remedy() {
 
     database.psql(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name()));
     let forgets = unusable(&database.url());
-    assert!(forgets.contains("synchronous_commit is off") && forgets.contains("set synchronous_commit = on"), "{forgets}");
+    assert!(
+        forgets.contains("synchronous_commit is off") && forgets.contains("set synchronous_commit = on"),
+        "{forgets}"
+    );
     database.psql(&format!("ALTER DATABASE {} RESET synchronous_commit", database.name()));
 
     database.psql(&format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name()));
     assert!(unusable(&database.url()).contains("connect to the primary server"));
-    database.psql_in("postgres", &format!("ALTER DATABASE {} RESET default_transaction_read_only", database.name()));
+    database.psql_in(
+        "postgres",
+        &format!("ALTER DATABASE {} RESET default_transaction_read_only", database.name()),
+    );
 
     drop(PostgresStore::open(&database.url()).unwrap());
     database.psql("INSERT INTO laneway.schema_migration VALUES (99, 'later', '')");
@@ -102,22 +108,24 @@ fn a_writer_whose_connection_is_cut_goes_on() {
 fn a_commit_of_unknown_outcome_is_resolved() {
     let Some(fixture) = fixture() else { return };
     let url = fixture.0.url();
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let cuts = std::sync::Mutex::new(300);
+    let mut driver = Driver::new(&fixture);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            while *cuts.lock().unwrap() > 0 {
                 fixture.0.psql(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'laneway' \
                      AND datname = current_database() AND state <> 'idle'",
                 );
             }
         });
-        let mut driver = Driver::new(&fixture);
         for _ in 0..300 {
             driver.submit_plain();
-            driver.commit();
+            let committed = driver.try_commit();
+            // The other thread ends also when this one fails.
+            *cuts.lock().unwrap() -= if committed.is_ok() { 1 } else { 300 };
+            committed.unwrap();
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     assert_eq!(fixture.0.psql("SELECT count(*), max(seq) FROM laneway.job"), "300|300");
     let mut store = PostgresStore::open(&url).unwrap();

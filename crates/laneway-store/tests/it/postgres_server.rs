@@ -89,7 +89,9 @@ fn server() -> Option<&'static TestServer> {
 
 fn find_or_start() -> Option<TestServer> {
     if let Ok(url) = std::env::var("LANEWAY_TEST_POSTGRES") {
-        let (url, query) = url.split_once('?').map_or((url.as_str(), String::new()), |(url, query)| (url, format!("?{query}")));
+        let (url, query) = url
+            .split_once('?')
+            .map_or((url.as_str(), String::new()), |(url, query)| (url, format!("?{query}")));
         let base = url.rsplit_once('/').map_or(url, |(base, _)| base);
         return Some(TestServer { base: format!("{base}/"), query, _use: None });
     }
@@ -107,8 +109,8 @@ fn find_or_start() -> Option<TestServer> {
         start(&bin, &dir);
         assert!(is_ready(&bin, &sockets), "PostgreSQL did not start; see {}", dir.join("log").display());
     }
-    let query = format!("?host={}", sockets.display());
-    Some(TestServer { base: "postgresql://laneway@/".replace("@/", "@/"), query, _use: Some(user) })
+    let host = sockets.display().to_string().replace('/', "%2F");
+    Some(TestServer { base: format!("postgresql://laneway@{host}/"), query: String::new(), _use: Some(user) })
 }
 
 /// One folder for each target folder, because the server must not stand in the sources.
@@ -122,7 +124,13 @@ fn run_dir() -> PathBuf {
 }
 
 fn bin_dir() -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql").ok().into_iter().flatten().flatten().map(|entry| entry.path().join("bin")).collect();
+    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .ok()
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin"))
+        .collect();
     found.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
     found.into_iter().find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists())
 }
@@ -153,9 +161,21 @@ fn start(bin: &Path, dir: &Path) {
         assert!(done.success(), "cannot give {} to the user postgres", dir.display());
     }
     let mut initdb = unprivileged(&bin.join("initdb"));
-    initdb.args(["--auth=trust", "--username=laneway", "--no-sync", "--encoding=UTF8", "--locale=C", "--pgdata"]).arg(&data);
+    initdb
+        .args([
+            "--auth=trust",
+            "--username=laneway",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--pgdata",
+        ])
+        .arg(&data);
     run(&mut initdb);
-    let options = format!("-k {} -c listen_addresses= -c max_connections=200 -c shared_buffers=32MB", sockets.display());
+    let options = format!(
+        "-k {} -c listen_addresses= -c max_connections=200 -c shared_buffers=32MB",
+        sockets.display()
+    );
     let mut server = unprivileged(&bin.join("pg_ctl"));
     server.args(["start", "-w", "-t", "60", "-o", &options]).arg("-D").arg(&data).arg("-l").arg(&log);
     run(&mut server);
