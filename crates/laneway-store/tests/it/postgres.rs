@@ -7,7 +7,7 @@ use laneway_store::{PostgresStore, Store, StoreError};
 use super::postgres_server::TestDatabase;
 
 /// A database for stores.
-struct PostgresFixture(TestDatabase);
+pub struct PostgresFixture(TestDatabase);
 
 impl Fixture for PostgresFixture {
     fn open(&self) -> Box<dyn Store> {
@@ -16,7 +16,7 @@ impl Fixture for PostgresFixture {
 }
 
 /// An empty database, unless PostgreSQL is missing here.
-fn fixture() -> Option<PostgresFixture> {
+pub fn fixture() -> Option<PostgresFixture> {
     TestDatabase::new().map(PostgresFixture)
 }
 
