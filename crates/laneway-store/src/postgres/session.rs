@@ -222,6 +222,14 @@ pub(super) struct Session {
     warnings: Arc<AtomicU64>,
 }
 
+/// What the statements of a transaction did.
+pub(super) struct Transacted {
+    /// The rows of the first one.
+    pub rows: Vec<Row>,
+    /// How many rows each of the others wrote.
+    pub written: Vec<Result<u64, Failure>>,
+}
+
 /// A statement with its parameters.
 #[derive(Debug)]
 pub(super) struct Statement<'a> {
@@ -268,14 +276,13 @@ impl Session {
         wait(self.client.batch_execute(sql))
     }
 
-    /// Begins a transaction and executes statements in one round trip. Returns the rows of the first statement, and the number
-    /// of rows that each of the others wrote. After an error the transaction must be rolled back.
+    /// Begins a transaction and executes statements in one round trip. After an error the transaction must be rolled back.
     pub fn transact(
         &self,
         begin: &str,
         first: &Statement<'_>,
         statements: &[&Statement<'_>],
-    ) -> Result<(Vec<Row>, Vec<Result<u64, Failure>>), Failure> {
+    ) -> Result<Transacted, Failure> {
         let typed: Vec<_> = statements.iter().map(|statement| statement.typed()).collect();
         let first_typed = first.typed();
         let mut begun: Flight<'_, ()> = Flight::new(self.client.batch_execute(begin));
@@ -296,7 +303,7 @@ impl Session {
         wait(all)?;
         begun.take()?;
         let rows = head.take()?;
-        Ok((rows, writes.into_iter().map(Flight::take).collect()))
+        Ok(Transacted { rows, written: writes.into_iter().map(Flight::take).collect() })
     }
 }
 

@@ -10,7 +10,7 @@ use super::commit::{self, Tables};
 use super::epoch::Ownership;
 use super::load::{self, LogTallies, Numbers};
 use super::script::{Outcome, Script};
-use super::session::{Failure, Server, Session, Statement};
+use super::session::{Failure, Server, Session, Statement, Transacted};
 use crate::batch::fold;
 use crate::codec::EventWriter;
 use crate::columns::events::check_numbers;
@@ -124,8 +124,8 @@ impl Writer {
     fn write(&self, script: &Script<'_>) -> Result<(), Outcome> {
         let statements: Vec<&Statement<'_>> = script.writes.iter().map(|write| &write.statement).collect();
         let sent = self.session.transact(BEGIN, &Ownership::check(), &statements);
-        let (owner, written) = sent.map_err(outcome)?;
-        self.ownership.compare(owner.first()).map_err(Outcome::Error)?;
+        let Transacted { rows, written } = sent.map_err(outcome)?;
+        self.ownership.compare(rows.first()).map_err(Outcome::Error)?;
         script.writes.iter().zip(written).try_for_each(|(write, done)| write.check(done))
     }
 
@@ -175,7 +175,7 @@ impl Writer {
                 }
                 Err(failure) if Instant::now() < until => {
                     tracing::debug!(why = %failure.why, "no connection to PostgreSQL yet");
-                    std::thread::sleep(RECONNECT_PAUSE);
+                    std::thread::park_timeout(RECONNECT_PAUSE);
                 }
                 Err(failure) => return Err(failure.into()),
             }

@@ -4,7 +4,7 @@ use laneway_store::suite::driver::{Driver, load};
 use laneway_store::suite::{Fixture, exercise};
 use laneway_store::{PostgresStore, Store, StoreError};
 
-use super::postgres_server::TestDatabase;
+use super::postgres_server::{Pooler, TestDatabase};
 
 /// A database for stores.
 pub struct PostgresFixture(TestDatabase);
@@ -146,4 +146,32 @@ fn the_views_can_be_read() {
         fixture.0.psql(&format!("SELECT * FROM laneway.{view}"));
     }
     assert_eq!(fixture.0.psql("SELECT state FROM laneway.scheduler_jobs"), "DISPATCHING");
+}
+
+/// Nothing depends on the session of a connection.
+#[test]
+fn a_pooler_in_transaction_mode_may_stand_in_between() {
+    struct Pooled(Pooler, TestDatabase);
+    impl Fixture for Pooled {
+        fn open(&self) -> Box<dyn Store> {
+            Box::new(PostgresStore::open(&self.0.url(&self.1)).unwrap())
+        }
+    }
+    let Some(PostgresFixture(database)) = fixture() else { return };
+    let Some(pooler) = Pooler::start(&database) else { return };
+    let fixture = Pooled(pooler, database);
+    let mut driver = Driver::new(&fixture);
+    for _ in 0..20 {
+        let job = driver.submit_plain();
+        driver.commit();
+        driver.open(job);
+        driver.commit();
+        driver.finish(job, Some(b"done"));
+        driver.commit();
+    }
+    driver.check();
+    let mut driver = driver.reopen(&fixture);
+    driver.submit_plain();
+    driver.commit();
+    driver.check();
 }
