@@ -199,7 +199,7 @@ mod tests {
         let search = Search::parse(" time  0190a5b0-12 ").unwrap();
         let [time, id] = search.terms() else { panic!("two terms: {search:?}") };
         assert_eq!((time.ids, &*time.words[0]), (None, "time"));
-        let low = 0x0190_a5b0_12 << 88;
+        let low = 0x0001_90a5_b012 << 88;
         assert_eq!(id.ids, Some((JobId(low), JobId(low + (1 << 88) - 1))));
         let whole = JobId(0x0190_a5b0_1234_7000_8000_0000_0000_0001);
         let search = Search::parse(&whole.to_string()).unwrap();

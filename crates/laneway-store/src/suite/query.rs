@@ -115,7 +115,8 @@ fn filters_of_ends(fixture: &dyn Fixture) {
     assert_eq!(list(reasons(&[Reason::Requested])), [5]);
     assert_eq!(list(reasons(&[Reason::Requested, Reason::Done])), [5, 1]);
     assert_eq!(list(reasons(&[Reason::Merged])), [0; 0]);
-    let finished = |seq: u64| driver.jobs[&Seq(seq)].view.end.as_ref().unwrap().finished_at;
+    let finished =
+        |seq: u64| driver.jobs[&Seq(seq)].view.end.as_ref().expect("the job has ended").finished_at;
     assert_eq!(list(JobFilter { finished_before: Some(finished(3)), ..any() }), [2, 1]);
     assert_eq!(list(JobFilter { finished_after: Some(finished(3)), ..any() }), [5, 4]);
     let window = JobFilter {
@@ -245,7 +246,7 @@ fn pruned(fixture: &dyn Fixture) {
     let mut driver = Driver::new(fixture);
     for _ in 0..10 {
         let job = driver.submit_plain();
-        if job.0 % 2 == 0 {
+        if job.0.is_multiple_of(2) {
             driver.finish(job, None);
         }
     }

@@ -210,6 +210,7 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
+#[expect(clippy::zombie_processes, reason = "the watcher ends after this process")]
 fn start(bin: &Path, dir: &Path) {
     let (data, sockets, log) = (dir.join("data"), dir.join("sockets"), dir.join("log"));
     let _ = (fs::remove_dir_all(&data), fs::remove_dir_all(&sockets), fs::remove_file(&log));
