@@ -163,6 +163,7 @@ test("the server itself, and any call by its operation id", async () => {
   assert.equal((await client.server.health()).status, "ok");
   assert.equal((await client.server.caller()).role, "admin");
   assert.match(await client.server.metrics(), /laneway_jobs_total/);
+  assert.equal((await client.server.statsHistory({ range: "1d" })).points.length, 96);
   assert.ok((await client.server.stats()).lanes.some(({ counts }) => counts !== undefined && counts.submitted > 0));
   assert.ok((await client.server.audit()).entries.length > 0);
   const instance = await client.call("put_instance", { path: { id: "desk" }, body: { port: 9_868, token: "secret" } });

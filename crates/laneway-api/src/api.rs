@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{BadTokens, Principal, random};
 use crate::body_budget::BodyBudget;
+use crate::bulk::{self, Operations};
 use crate::connections::Connections;
 use crate::convert::DefaultNames;
 use crate::cursor::Cursors;
@@ -76,8 +77,12 @@ pub struct Inner {
     pub(crate) served_kinds: ServedKinds,
     /// Locked while a patch is merged into a schedule.
     pub(crate) schedule_patches: Mutex<()>,
+    /// The bulk operations that run.
+    pub(crate) operations: Operations,
     /// The browsers of this machine, if the server has any.
     pub(crate) browsers: OnceLock<Browsers>,
+    /// The path of the dashboard.
+    pub(crate) dashboard: OnceLock<String>,
     /// Canceled when the server stops listening. Event streams end then.
     pub(crate) closing: CancellationToken,
     /// Differs between starts of the server, so that request ids are unique.
@@ -118,9 +123,11 @@ impl Api {
             load: Mutex::new(None),
             served_kinds: ServedKinds::default(),
             schedule_patches: Mutex::new(()),
+            operations: Operations::default(),
             streams,
             waits,
             browsers: OnceLock::new(),
+            dashboard: OnceLock::new(),
             connections: Connections::new(current.server.connections_max),
             closing: CancellationToken::new(),
             boot: u32::from_be_bytes(random()?),
@@ -135,6 +142,21 @@ impl Api {
     pub fn serve_browsers(&self, browsers: Browsers) {
         // Browsers that were set before stay.
         let _ = self.inner.browsers.set(browsers);
+    }
+
+    /// Leads browsers that open `/` to the dashboard at this path. A second call has no effect.
+    pub fn serve_dashboard(&self, path: &str) {
+        let _ = self.inner.dashboard.set(path.to_owned());
+    }
+
+    /// Goes on with the bulk operations that an earlier process began, in the background.
+    pub fn resume_operations(&self) {
+        let api = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = bulk::resume(&api).await {
+                tracing::warn!(?error, "bulk operations of an earlier process cannot be read");
+            }
+        });
     }
 
     /// The scheduler.

@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// The table.
-pub static TABLE: [Authority; 96] = [
+pub static TABLE: [Authority; 102] = [
     reads("get_index", Who::Anyone, Reach::Tenant),
     reads("get_livez", Who::Anyone, Reach::Tenant),
     reads("get_readyz", Who::Anyone, Reach::Tenant),
@@ -69,6 +69,11 @@ pub static TABLE: [Authority; 96] = [
     changes("submit_job", SUBMITTERS, Reach::Tenant),
     changes("submit_batch", SUBMITTERS, Reach::Tenant),
     reads("list_jobs", READERS, Reach::Tenant),
+    changes("start_bulk", SUBMITTERS, Reach::Tenant),
+    reads("list_operations", READERS, Reach::Tenant),
+    reads("get_operation", READERS, Reach::Tenant),
+    changes("cancel_operation", SUBMITTERS, Reach::Tenant),
+    reads("count_jobs", READERS, Reach::Tenant),
     reads("get_job", READERS, Reach::Tenant),
     reads("get_job_payload", READERS, Reach::Tenant),
     changes("cancel_job", SUBMITTERS, Reach::Tenant),
@@ -88,6 +93,7 @@ pub static TABLE: [Authority; 96] = [
     changes("replay_delivery", SUBMITTERS, Reach::Tenant),
     reads("stream_events", READERS, Reach::Tenant),
     reads("get_stats", READERS, Reach::Tenant),
+    reads("get_stats_history", READERS, Reach::Tenant),
     reads("list_lanes", READERS, Reach::Tenant),
     reads("get_lane", READERS, Reach::Tenant),
     changes("put_lane", OPERATORS, Reach::Server),

@@ -14,6 +14,8 @@ use crate::json::{self, Origin, Position};
 const FRAME_MAX: usize = 1 << 20;
 /// The buffer for jobs keeps this many bytes from one job to the next.
 const KEPT: usize = 64 << 10;
+/// The length up to which a string is searched byte by byte.
+const SHORT_TEXT: usize = 16;
 /// Jobs are two levels deeper than the body, so that they may be as deep as a single job.
 const DEPTH_MAX: usize = json::DEPTH_MAX + 2;
 
@@ -85,7 +87,18 @@ impl Splitter {
     ) -> Result<(), ApiError> {
         // Where the job begins in these bytes.
         let mut from = 0;
-        for (index, &byte) in bytes.iter().enumerate() {
+        let mut index = 0;
+        while let Some(&byte) = bytes.get(index) {
+            if matches!(self.part, Part::Nested) {
+                // Almost all bytes of a batch are here.
+                let (len, closed) = self.nesting.skip(&bytes[index..]);
+                self.at.step_all(&bytes[index..index + len]);
+                index += len;
+                if closed {
+                    self.complete(&bytes[from..index], &mut found)?;
+                }
+                continue;
+            }
             if matches!(self.part, Part::Scalar) && ends_scalar(byte) {
                 self.complete(&bytes[from..index], &mut found)?;
             }
@@ -95,15 +108,10 @@ impl Splitter {
                     from = index;
                     self.step_list(byte)?;
                 }
-                Part::Nested => {
-                    self.nesting.step(byte);
-                    if self.nesting.is_closed() {
-                        self.complete(&bytes[from..=index], &mut found)?;
-                    }
-                }
-                Part::Scalar => {}
+                Part::Nested | Part::Scalar => {}
             }
             self.at.step(byte);
+            index += 1;
         }
         if matches!(self.part, Part::Nested | Part::Scalar) {
             self.job.extend_from_slice(&bytes[from..]);
@@ -235,6 +243,21 @@ fn is_jobs(name: &[u8]) -> bool {
     serde_json::from_slice::<String>(name).is_ok_and(|name| name == "jobs")
 }
 
+/// How many bytes of a string come before its end or an escape.
+fn text_len(bytes: &[u8]) -> usize {
+    // Most strings are short, and a call costs more than a few bytes.
+    let ends = |byte: &u8| matches!(byte, b'"' | b'\\');
+    if let Some(len) = bytes.iter().take(SHORT_TEXT).position(ends) {
+        return len;
+    }
+    let short = bytes.len().min(SHORT_TEXT);
+    short + memchr::memchr2(b'"', b'\\', &bytes[short..]).unwrap_or(bytes.len() - short)
+}
+
+fn is_structure(byte: u8) -> bool {
+    matches!(byte, b'"' | b'{' | b'[' | b'}' | b']')
+}
+
 fn ends_scalar(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b',' | b']' | b'}')
 }
@@ -257,6 +280,28 @@ impl Nesting {
             (false, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
+    }
+
+    /// Steps over bytes until what began outside of them is closed. Returns how many there are, and whether it is closed.
+    fn skip(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.in_string && !self.escaped {
+                at += text_len(&bytes[at..]);
+                if at == bytes.len() {
+                    break;
+                }
+            }
+            let byte = bytes[at];
+            at += 1;
+            if is_structure(byte) || self.in_string {
+                self.step(byte);
+                if self.is_closed() {
+                    return (at, true);
+                }
+            }
+        }
+        (at, false)
     }
 
     fn is_closed(&self) -> bool {

@@ -8,7 +8,6 @@ use futures_util::StreamExt;
 use laneway_core::Span;
 use laneway_runtime::caller::BodyDelay;
 
-use crate::api::Api;
 use crate::error::{ApiError, Code};
 
 /// After what time a client may send a body again that was one too many.
@@ -31,7 +30,7 @@ impl std::ops::Deref for Received {
 }
 
 /// The whole body, of at most `max` bytes. A body with a larger declared length is not read at all.
-pub async fn read(_: &Api, headers: &HeaderMap, body: Body, max: usize) -> Result<Received, ApiError> {
+pub async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<Received, ApiError> {
     let declared = declared_len(headers);
     if declared.is_some_and(|declared| declared > max) {
         return Err(too_large(max));

@@ -15,6 +15,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use futures_util::FutureExt;
 use laneway_core::{EventKind, Name};
+use laneway_runtime::Caller;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::dialect::{Dialect, Route};
 use thiserror::Error;
@@ -26,6 +27,7 @@ use crate::authority::Authority;
 use crate::cors;
 use crate::error::{ApiError, Code};
 use crate::gate;
+use crate::hidden;
 use crate::paced_body;
 use crate::rate::{Party, RateLimit};
 use crate::router::{only, router, routes};
@@ -147,7 +149,9 @@ async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> 
     let origin = cors::allowed_origin(api, request.headers());
     let admitted = match gate.right {
         Right::Converse => None,
-        _ => Some(gate::admit(api, &gate.authority, &request, &id)),
+        _ => Some(
+            gate::admit(api, &gate.authority, &request, &id).and_then(|caller| see_payloads(api, caller)),
+        ),
     };
     let token = admitted.as_ref().and_then(|admitted| admitted.as_ref().ok()?.token());
     let mut response = match (gate.over_rate(&request, token), admitted) {
@@ -180,6 +184,17 @@ async fn pass(State(gate): State<DialectGate>, request: Request, next: Next) -> 
     stamp(&mut response, &id);
     cors::allow(&mut response, origin);
     response
+}
+
+/// Dialects show payloads in forms of their own, so a caller from whom they are hidden sees nothing there.
+fn see_payloads(api: &Api, caller: Caller) -> Result<Caller, (audit::Who, ApiError)> {
+    match hidden::hides(api, &caller) {
+        false => Ok(caller),
+        true => {
+            let detail = "payloads are hidden from the role viewer (server.viewer_payloads), so it may not use dialects";
+            Err((caller.into(), ApiError::new(Code::Forbidden, detail)))
+        }
+    }
 }
 
 impl DialectGate {

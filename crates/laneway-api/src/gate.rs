@@ -25,6 +25,7 @@ use crate::authority::{self, Authority, Who};
 use crate::body_budget::Spending;
 use crate::cors;
 use crate::error::{ApiError, Code};
+use crate::hidden;
 use crate::paced_body;
 use crate::serve::Peer;
 
@@ -50,6 +51,12 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
     let mut response = match admit(&api, &authority, &request, &id) {
         Err((who, error)) => fail(&api, authority, who, error, &id).await,
         Ok(caller) => {
+            let hides = hidden::hides(&api, &caller);
+            if let Err(error) = hidden::check(authority.operation)
+                && hides
+            {
+                return deny_hidden(&api, authority, caller, error, &id, origin).await;
+            }
             request = paced_body::paced(request, &api.bodies, &caller);
             request.extensions_mut().insert(caller.clone());
             let (request, spending) = count_body(&api, &caller, request);
@@ -62,6 +69,7 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
             let over = spending.and_then(|spending| spending.error());
             match over.or(response.extensions_mut().remove::<ApiError>()) {
                 Some(error) => fail(&api, authority, caller.into(), error, &id).await,
+                None if hides => hidden::strip(authority.operation, response).await,
                 None => response,
             }
         }
@@ -71,6 +79,21 @@ pub async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) ->
         api.scheduler.api_meter().record(response.status().as_u16(), micros);
     }
     stamp(&mut response, &id);
+    cors::allow(&mut response, origin);
+    response
+}
+
+/// Denies an operation that would show what is hidden from the caller.
+async fn deny_hidden(
+    api: &Api,
+    authority: Authority,
+    caller: Caller,
+    error: ApiError,
+    id: &Name,
+    origin: Option<HeaderValue>,
+) -> Response {
+    let mut response = fail(api, authority, caller.into(), error, id).await;
+    stamp(&mut response, id);
     cors::allow(&mut response, origin);
     response
 }

@@ -44,6 +44,15 @@ impl Position {
             (self.line, self.column) = (self.line + 1, 0);
         }
     }
+
+    /// The position after these bytes.
+    pub fn step_all(&mut self, bytes: &[u8]) {
+        self.offset += bytes.len();
+        self.column += bytes.len();
+        for newline in memchr::memchr_iter(b'\n', bytes) {
+            (self.line, self.column) = (self.line + 1, bytes.len() - newline - 1);
+        }
+    }
 }
 
 /// Where a text that is parsed alone is in its body, so that errors name positions of the body.

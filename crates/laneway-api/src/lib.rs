@@ -21,6 +21,7 @@ pub mod authority;
 mod batch;
 mod body;
 mod body_budget;
+mod bulk;
 mod callback;
 mod connections;
 mod convert;
@@ -31,6 +32,7 @@ mod download;
 mod drained_body;
 mod error;
 mod gate;
+mod hidden;
 mod json;
 #[cfg(feature = "schemas")]
 mod openapi;

@@ -17,8 +17,8 @@ use utoipa::{Modify, OpenApi};
 
 use crate::authority::{self, Who};
 use crate::v1::{
-    artifacts, audit, browsers, config, deliveries, drain, events, instances, jobs, lanes, leases, profiles,
-    runs, schedules, server, sessions, stats, submit, tokens, workers,
+    artifacts, audit, browsers, config, deliveries, drain, events, instances, jobs, lanes, leases,
+    operations, profiles, runs, schedules, server, sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -42,11 +42,11 @@ pub fn document() -> &'static Value {
         server::get_index, server::get_livez, server::get_readyz, server::get_health, server::get_metrics,
         server::get_openapi,
         submit::submit_job, submit::submit_batch,
-        jobs::list_jobs, jobs::get_job, jobs::get_job_payload, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
+        jobs::list_jobs, operations::start_bulk, operations::list_operations, operations::get_operation, operations::cancel_operation, jobs::count_jobs, jobs::get_job, jobs::get_job_payload, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
         jobs::list_job_logs, artifacts::list_job_artifacts, artifacts::get_artifact, jobs::list_job_events, jobs::list_attempts,
         runs::submit_run, runs::list_runs, runs::get_run, runs::cancel_run,
         deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,
-        events::stream_events, stats::get_stats,
+        events::stream_events, stats::get_stats, stats::get_stats_history,
         lanes::list_lanes, lanes::get_lane, lanes::put_lane, lanes::delete_lane, lanes::pause_lane, lanes::resume_lane,
         instances::list_instances, instances::get_instance, instances::put_instance, instances::delete_instance,
         profiles::list_profiles, profiles::create_profile, profiles::get_profile, profiles::update_profile,

@@ -6,9 +6,10 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use laneway_browser::{BadPayload, ProfileId};
-use laneway_core::{AttemptId, JobId, JobState, Name, RunId, ScheduleId, Wall};
+use laneway_core::nearest::nearest;
+use laneway_core::{AttemptId, JobId, JobState, Name, Reason, RunId, ScheduleId, Wall};
 use laneway_runtime::ArtifactId;
-use laneway_runtime::store::JobFilter;
+use laneway_runtime::store::{JobFilter, Search};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +23,24 @@ use crate::json;
 /// The largest and the default number of entries of a page.
 pub const LIMIT_MAX: usize = 500;
 const LIMIT_DEFAULT: usize = 50;
+/// Parameters that may have several values.
+const REPEATED: [&str; 2] = ["state", "reason"];
+/// The parameters of [`Parameters::job_filter`].
+pub const JOB_FILTERS: [&str; 13] = [
+    "state",
+    "lane",
+    "agent",
+    "kind",
+    "session",
+    "tag",
+    "error_code",
+    "reason",
+    "search",
+    "created_before",
+    "created_after",
+    "finished_before",
+    "finished_after",
+];
 
 /// The API and its caller, which almost every operation needs.
 pub struct Call(pub Api, pub Caller);
@@ -113,7 +132,7 @@ async fn read_optional<T: DeserializeOwned + Default>(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, ApiError> {
-    let bytes = body::read(api, headers, body, api.config.current().server.body_max).await?;
+    let bytes = body::read(headers, body, api.config.current().server.body_max).await?;
     if bytes.is_empty() {
         return Ok(T::default());
     }
@@ -131,7 +150,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonBody<T> {
         let (mut parts, body) = request.into_parts();
         NoParameters::from_request_parts(&mut parts, api).await?;
         json::check_content_type(&parts.headers)?;
-        let bytes = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+        let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
         json::parse(&bytes, json::DEPTH_MAX).map(JsonBody)
     }
 }
@@ -234,19 +253,27 @@ async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> String {
 }
 
 impl Parameters {
-    /// Rejects parameters that are not in `known`, and repeated ones (except `state`).
+    /// Parameters from another source than a path.
+    pub fn of(pairs: Vec<(String, String)>) -> Parameters {
+        Parameters(pairs)
+    }
+
+    /// Rejects parameters that are not in `known`, and repeated ones (except [`REPEATED`]).
     pub fn only(self, known: &[&str]) -> Result<Parameters, ApiError> {
         for (index, (name, _)) in self.0.iter().enumerate() {
             if !known.contains(&name.as_str()) {
                 let detail = match known {
                     [] => format!("{name}: this path has no parameters"),
-                    known => format!("{name}: unknown parameter; use {}", known.join(", ")),
+                    known => match nearest(name, known.iter().copied()) {
+                        Some(meant) => format!("{name}: unknown parameter; did you mean {meant}?"),
+                        None => format!("{name}: unknown parameter; use {}", known.join(", ")),
+                    },
                 };
                 let mut error = ApiError::new(Code::UnknownField, detail);
                 error.field = Some(name.clone());
                 return Err(error);
             }
-            if name != "state" && self.0[..index].iter().any(|(other, _)| other == name) {
+            if !REPEATED.contains(&name.as_str()) && self.0[..index].iter().any(|(other, _)| other == name) {
                 return Err(ApiError::field(name.as_str(), "appears twice; send it once"));
             }
         }
@@ -300,17 +327,24 @@ impl Parameters {
 
     /// The filter of a list of jobs, within `scope`.
     pub fn job_filter(&self, scope: Option<&Name>) -> Result<JobFilter, ApiError> {
+        let search = self
+            .get("search")
+            .map(|text| Search::parse(text).map_err(|error| ApiError::field("search", error.to_string())));
         Ok(JobFilter {
             tenant: scope.cloned(),
             states: self.names("state", &JobState::ALL, JobState::as_str, JobState::parse)?,
+            reasons: self.names("reason", &Reason::ALL, Reason::as_str, Reason::parse)?,
             lane: self.name("lane")?,
             agent: self.name("agent")?,
             kind: self.name("kind")?,
             session: self.get("session").map(|key| convert::session_key("session", key)).transpose()?,
             tag: self.name("tag")?,
+            error_code: self.name("error_code")?,
+            search: search.transpose()?,
             created_before: self.time("created_before")?,
             created_after: self.time("created_after")?,
-            ..JobFilter::default()
+            finished_before: self.time("finished_before")?,
+            finished_after: self.time("finished_after")?,
         })
     }
 

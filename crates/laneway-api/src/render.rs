@@ -3,6 +3,7 @@
 //! The counterpart of `convert.rs`. It makes no decisions; permissions were checked before. Lanes, statistics and
 //! explanations are in `render/stats.rs`.
 
+mod history;
 mod leases;
 mod runs;
 mod schedules;
@@ -26,7 +27,7 @@ use laneway_core::{
 };
 use laneway_runtime::Progress;
 use laneway_runtime::config::format_span;
-use laneway_runtime::store::{AttemptView, JobView, LogView};
+use laneway_runtime::store::{AttemptView, JobCounts, JobView, LogView, StateCounts};
 use laneway_wire as wire;
 use serde_json::value::RawValue;
 
@@ -34,6 +35,7 @@ use crate::auth::Caller;
 use crate::convert::EPOCH;
 use crate::worker::SCHEDULER;
 
+pub use history::history;
 pub use leases::{capacity, denial, lease};
 pub use runs::{run, run_row};
 pub use schedules::{idle_session, preview, schedule, schedule_firing, session, session_stopped, template};
@@ -68,6 +70,22 @@ pub fn submitted<'a>(spec: &'a JobSpec, submitted: &'a Submitted, caller: &'a Ca
         existing: submitted.existing,
         ..new_job(submitted.job, submitted.state, submitted.created_at, spec)
     }
+}
+
+/// Numbers of jobs, the largest group first.
+pub fn job_counts(counts: JobCounts) -> wire::JobCounts {
+    let states = |counts: &StateCounts| {
+        counts.iter().map(|(state, count)| (state.as_str().to_owned(), count)).collect()
+    };
+    let group = |(name, counts): (&Name, &StateCounts)| wire::JobGroup {
+        name: name.as_str().to_owned(),
+        total: counts.sum(),
+        states: states(counts),
+    };
+    let mut groups: Vec<wire::JobGroup> = counts.groups.iter().map(group).collect();
+    groups.sort_by(|left, right| right.total.cmp(&left.total).then_with(|| left.name.cmp(&right.name)));
+    let JobCounts { all, groups: _, more_groups } = counts;
+    wire::JobCounts { total: all.sum(), states: states(&all), groups, more_groups }
 }
 
 /// A job as stored, with its progress if it runs.

@@ -55,6 +55,15 @@ pub fn no_content() -> Answer {
     Ok(response)
 }
 
+/// 303 to another path.
+pub fn see_other(to: &str) -> Answer {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let location = HeaderValue::from_str(to).map_err(ApiError::internal)?;
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
+}
+
 /// A new job and its location.
 pub fn new_job(status: StatusCode, job: JobId, value: &Job<'_>) -> Answer {
     let mut response = written(status, laneway_wire::json::write_job(value).map_err(ApiError::internal)?);

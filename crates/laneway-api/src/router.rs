@@ -16,8 +16,8 @@ use crate::authority::{self, Authority};
 use crate::error::{ApiError, Code};
 use crate::gate::{self, Gate};
 use crate::v1::{
-    artifacts, audit, browsers, config, deliveries, drain, events, instances, jobs, lanes, leases, profiles,
-    runs, schedules, server, sessions, stats, submit, tokens, workers,
+    artifacts, audit, browsers, config, deliveries, drain, events, instances, jobs, lanes, leases,
+    operations, profiles, runs, schedules, server, sessions, stats, submit, tokens, workers,
 };
 use crate::worker::socket;
 
@@ -42,6 +42,11 @@ fn job_routes() -> Vec<Route> {
         route(&post, "/v1/jobs", "submit_job", submit::submit_job),
         route(&post, "/v1/jobs/batch", "submit_batch", submit::submit_batch),
         route(&get, "/v1/jobs", "list_jobs", jobs::list_jobs),
+        route(&post, "/v1/jobs/bulk", "start_bulk", operations::start_bulk),
+        route(&get, "/v1/operations", "list_operations", operations::list_operations),
+        route(&get, "/v1/operations/{id}", "get_operation", operations::get_operation),
+        route(&post, "/v1/operations/{id}/cancel", "cancel_operation", operations::cancel_operation),
+        route(&get, "/v1/jobs/counts", "count_jobs", jobs::count_jobs),
         route(&get, "/v1/jobs/{id}", "get_job", jobs::get_job),
         route(&get, "/v1/jobs/{id}/payload", "get_job_payload", jobs::get_job_payload),
         route(&post, "/v1/jobs/{id}/cancel", "cancel_job", jobs::cancel_job),
@@ -57,6 +62,7 @@ fn job_routes() -> Vec<Route> {
         route(&post, "/v1/deliveries/{id}/replay", "replay_delivery", deliveries::replay_delivery),
         route(&get, "/v1/events", "stream_events", events::stream_events),
         route(&get, "/v1/stats", "get_stats", stats::get_stats),
+        route(&get, "/v1/stats/history", "get_stats_history", stats::get_stats_history),
     ]
 }
 

@@ -11,6 +11,7 @@ pub mod instances;
 pub mod jobs;
 pub mod lanes;
 pub mod leases;
+pub mod operations;
 pub mod profiles;
 pub mod runs;
 pub mod schedules;

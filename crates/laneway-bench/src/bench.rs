@@ -86,7 +86,10 @@ fn measure(bench: &Bench<'_>, parts: impl Iterator<Item = Part>) -> anyhow::Resu
     for part in parts {
         match part {
             Part::Engine => measurements.extend(measure_engine(bench)),
-            Part::Enqueue => measurements.push(enqueue::one_a_call(bench)?),
+            Part::Enqueue => {
+                measurements.push(enqueue::one_a_call(bench)?);
+                measurements.push(enqueue::one_by_one(bench)?);
+            }
             Part::Batch => measurements.extend(enqueue::thousand_a_call(bench)?),
             Part::Drain => measurements.push(drain::by_local_handlers(bench)?),
             Part::Latency => measurements.extend(latency::idle(bench)?),

@@ -71,6 +71,16 @@ impl Server {
         Ok(kilobytes * 1_024.0)
     }
 
+    /// Stops it gracefully. Returns how long that took.
+    pub fn stop(mut self) -> anyhow::Result<Duration> {
+        let start = Instant::now();
+        let signaled = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status()?;
+        anyhow::ensure!(signaled.success(), "the server cannot be signaled");
+        let status = self.child.wait()?;
+        anyhow::ensure!(status.success(), "the server ended with {status}");
+        Ok(start.elapsed())
+    }
+
     /// Kills it at once, like a crash.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;

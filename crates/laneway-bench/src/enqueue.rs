@@ -3,12 +3,13 @@
 //! 1,000 agents, 200-byte payloads, the lane paused, every answer after its fsync.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::child::Server;
 use crate::load::requests_per_second;
 use crate::measurement::{Goal, Measurement, Unit};
-use crate::raw::{self, payload};
+use crate::raw::{self, append_and_sync, payload};
 
 /// No job starts: only admission is measured.
 const PAUSED: [(&str, &str); 1] = [("LANEWAY_LANES__MAIN__PAUSED", "true")];
@@ -16,6 +17,27 @@ const CONNECTIONS: u64 = 32;
 const JOBS_PER_CALL: u64 = 1_000;
 /// Connections that send batches: enough to parse one batch while another is committed.
 const BATCH_CONNECTIONS: u64 = 4;
+
+/// One job per call over one connection: each call waits for its own fsync.
+pub fn one_by_one(bench: &Bench<'_>) -> anyhow::Result<Measurement> {
+    let requests = bench.sized(20_000);
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for run in 1..=bench.runs {
+        bench.now(format!("enqueue over one connection, run {run}: fdatasync and echo"));
+        let synced = append_and_sync(&bench.fresh_dir("enqueue-one-raw")?, u32::try_from(requests)?)?;
+        let synced = synced.iter().sum::<Duration>().as_secs_f64() / requests as f64;
+        let echo = Server::echo()?;
+        let echoed = 1.0 / requests_per_second(echo.address, "/v1/jobs", 1, requests, job)?;
+        drop(echo);
+        raw.push(1.0 / (synced + echoed));
+        bench.now(format!("enqueue over one connection, run {run}: ours"));
+        let server = Server::laneway(&bench.fresh_dir("enqueue-one")?, &PAUSED)?;
+        ours.push(requests_per_second(server.address, "/v1/jobs", 1, requests, job)?);
+    }
+    let raw_is = "one append of 4 KiB with fdatasync, then a round trip to a bare echo";
+    let goal = Some(Goal::AtLeast(0.7));
+    Ok(Measurement::beside("enqueue over HTTP, 1 connection", Unit::PerSecond, ours, raw, raw_is, goal))
+}
 
 /// One job per call.
 pub fn one_a_call(bench: &Bench<'_>) -> anyhow::Result<Measurement> {

@@ -62,6 +62,16 @@ pub fn million(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
         server.kill()?;
     }
 
+    let mut stops = Vec::new();
+    for run in 1..=bench.runs {
+        bench.now(format!("scale: stop and start {run}"));
+        let server = Server::laneway(&dir, &SETTINGS)?;
+        let stopped = server.stop()?;
+        let server = Server::laneway(&dir, &SETTINGS)?;
+        stops.push((stopped + server.ready_after).as_secs_f64() * 1_000.0);
+        server.kill()?;
+    }
+
     let (mut big, mut blocked, mut small) = (Vec::new(), Vec::new(), Vec::new());
     let sample = queued / 10 / u64::from(bench.runs);
     for run in 1..=bench.runs {
@@ -88,6 +98,7 @@ pub fn million(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
             restarts,
             Goal::AtMost(5_000.0),
         ),
+        Measurement::absolute("SIGTERM to ready with 1M queued", Unit::Millis, stops, Goal::AtMost(5_000.0)),
         Measurement::beside("drain with 1M queued", Unit::PerSecond, big, small.clone(), raw_is, least),
         Measurement::beside(
             "drain with 100k behind two sessions",

@@ -2,11 +2,13 @@
 //!
 //! [`Browsers::start`] ends what an earlier process left before any job can start: its browsers, and the slots that they held.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use laneway_core::share::Pool;
 use laneway_core::{Failure, JobRow, Name, Origin, Rejection, Reply, Role};
 use laneway_runtime::config::SecretKey;
 use laneway_runtime::live_config::LiveConfig;
@@ -148,17 +150,34 @@ impl Browsers {
         self.inner.fleet.count(tenant)
     }
 
-    /// How many browsers of a tenant may be open.
+    /// How many browsers of a tenant may be open: the limit of the key, or the share of the machine if that is less.
     pub fn open_max(&self) -> u32 {
+        self.key_limit().min(self.share_max())
+    }
+
+    fn key_limit(&self) -> u32 {
         let config = self.inner.live.current();
         let settings = config.settings();
         settings.keys.get(BROWSER_KEY).copied().unwrap_or(settings.key_default)
     }
 
+    /// The most browsers that one tenant can have on this machine, whatever the limit of a tenant is.
+    pub fn share_max(&self) -> u32 {
+        u32::try_from(Pool::most_of_one(self.inner.settings.open_max)).unwrap_or(u32::MAX)
+    }
+
+    /// How many browsers the tenants that have one may have together.
+    pub fn open_max_of_all(&self) -> u32 {
+        let running = self.inner.fleet.all(None);
+        let tenants: BTreeSet<&Name> = running.iter().map(|running| &running.tenant).collect();
+        let tenants = u32::try_from(tenants.len().max(1)).unwrap_or(u32::MAX);
+        self.open_max().saturating_mul(tenants).min(self.inner.settings.open_max)
+    }
+
     /// Checks that a browser of the tenant could be started now: within the limit of the tenant, and within its share of the machine.
     /// The error says why not.
     pub fn has_place(&self, tenant: &Name) -> Result<(), String> {
-        let (open, max) = (self.open_count(Some(tenant)), self.open_max());
+        let (open, max) = (self.open_count(Some(tenant)), self.key_limit());
         if open >= max as usize {
             return Err(format!("{open} of {max} browsers are open; close one"));
         }

@@ -81,6 +81,10 @@ pub const BROWSER_KEY_VALUE: &str = "open";
 /// The key of a profile. Its limit is the number of jobs for one profile that may run at once.
 pub const PROFILE_KEY: &str = "browser_profile";
 
+/// The codes of attempts that ended because their time was over: a script, and a browser that did not answer. They end a moment
+/// before the timeout of the job, to say what they waited for.
+pub const TIMEOUT_CODES: [&str; 2] = ["timed_out", "browser_hung"];
+
 /// Most bytes of a result: a script may extract a lot.
 const RESULT_BYTES_MAX: usize = 4 << 20;
 

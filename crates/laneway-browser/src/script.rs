@@ -118,6 +118,8 @@ impl ScriptError {
     /// A stable code.
     pub fn code(&self) -> &'static str {
         match self {
+            // Another one than that of the whole script, which is the timeout of its job.
+            ScriptError::Step { source: PageError::TimedOut { .. }, .. } => "step_timed_out",
             ScriptError::Step { source, .. } => source.code(),
             ScriptError::TimedOut { .. } => "timed_out",
             ScriptError::ResultsTooLarge { .. } => "result_too_large",

@@ -78,6 +78,14 @@ impl Uses {
         has_place(&self.table(), tenant, open_max)
     }
 
+    /// The profiles of a tenant whose browsers are starting.
+    pub fn starting(&self, tenant: &Name) -> Vec<ProfileId> {
+        let table = self.table();
+        let starting =
+            table.iter().filter(|((owner, _), purpose)| owner == tenant && **purpose == Use::Starting);
+        starting.map(|((_, id), _)| id.clone()).collect()
+    }
+
     fn table(&self) -> MutexGuard<'_, BTreeMap<Owned, Use>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,8 +185,10 @@ mod tests {
         let (acme, other) = (Name::fixed("acme"), Name::fixed("other"));
         let id = ProfileId::parse("p1").unwrap();
         let taken = uses.take(&acme, &id, Use::Starting).unwrap();
+        assert_eq!((uses.starting(&acme).len(), uses.starting(&other).len()), (1, 0));
         assert_eq!(uses.take(&acme, &id, Use::Copying).err(), Some(Use::Starting));
         taken.becomes(Use::Open);
+        assert_eq!(uses.starting(&acme), []);
         assert_eq!(uses.take(&acme, &id, Use::Copying).err(), Some(Use::Open));
         assert!(uses.take(&other, &id, Use::Copying).is_ok());
         drop(taken);

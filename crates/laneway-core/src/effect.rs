@@ -13,7 +13,7 @@ use crate::{
 /// The effects of one batch of commands. None of them may be published before all of them are durable.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
-    /// In order. The store makes them durable in one transaction.
+    /// In order. The store makes them durable in one commit.
     pub changes: Vec<Change>,
     /// In order of their numbers; durable in the same transaction.
     pub events: Vec<Event>,
@@ -270,6 +270,13 @@ pub enum Notice {
         job: JobId,
         /// The try: 1, 2, 3, … within the delivery.
         number: u32,
+    },
+    /// The first attempt of a job was opened. For statistics; it has no receiver.
+    Waited {
+        /// The job. Its event about the attempt is in the same batch.
+        seq: Seq,
+        /// How long the job could have started before.
+        wait: Span,
     },
     /// A schedule created a job of a kind that no handler, target or worker offers. Sent once for a tenant and a
     /// kind, until an attempt of that kind starts.

@@ -38,7 +38,7 @@ pub use jobs::recorded_rejections::{RECORDED_REJECTION_BYTES_PER_MINUTE, RECORDE
 pub use leases::view::LeaseView;
 pub use queue::counts::Counts;
 pub use queue::explain::{Explanation, Hold, Lacks};
-pub use queue::stats::{AgentStats, LaneStats};
+pub use queue::stats::{AgentStats, LaneDepth, LaneStats};
 pub use recover::{Recovery, Restart, StoreCounters};
 pub use sessions::state::SessionView;
 pub use stats::Stats;

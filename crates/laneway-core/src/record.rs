@@ -20,13 +20,17 @@ pub const TENANT_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Most bytes of all records: they stay in memory.
 pub const BYTES_MAX: usize = 512 * 1024 * 1024;
 
+/// Collections of statistics begin with this character. The server writes them every minute, so their changes have no
+/// events.
+pub const UNLOGGED_PREFIX: char = '~';
+
 /// A small durable document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its full name.
     pub name: RecordName,
     /// Grows with every change. It is the number of the event that records the change, so no version comes back, not even
-    /// when the record is deleted and created again.
+    /// when the record is deleted and created again. Versions in unlogged collections grow while the record exists.
     pub version: u64,
     /// Its content, in the format of the feature that owns the collection; at most [`BODY_BYTES_MAX`].
     pub body: Bytes,
@@ -51,6 +55,13 @@ impl Record {
     /// How many bytes of the limits it takes.
     pub fn bytes(&self) -> usize {
         self.name.id.as_str().len() + self.body.len()
+    }
+}
+
+impl RecordName {
+    /// True when changes of the record have no events (see [`UNLOGGED_PREFIX`]).
+    pub fn is_unlogged(&self) -> bool {
+        self.collection.as_str().starts_with(UNLOGGED_PREFIX)
     }
 }
 

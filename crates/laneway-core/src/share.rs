@@ -31,6 +31,12 @@ impl Pool {
         at_once.max(borrowed)
     }
 
+    /// The most that one party can have of a pool of `total`.
+    pub fn most_of_one(total: impl Into<u64>) -> u64 {
+        let pool = Pool::new(total, 0_u64);
+        pool.total - pool.reserve()
+    }
+
     /// What no party may borrow.
     fn reserve(self) -> u64 {
         (self.total / RESERVE_PART).max(u64::from(self.total > 1))
@@ -58,6 +64,9 @@ mod tests {
         assert_eq!(greedy(2, 2), [1, 1]);
         assert_eq!(greedy(32, 5), [28, 2, 1, 1, 0]);
         assert_eq!(greedy(256, 4), [224, 16, 8, 4]);
+        for total in 0..100 {
+            assert_eq!(greedy(total, 1), [Pool::most_of_one(total)], "of {total}");
+        }
     }
 
     #[test]

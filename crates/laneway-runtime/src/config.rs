@@ -124,6 +124,8 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Origins whose pages may call the API besides those of the allowed hosts.
     pub allowed_origins: Vec<String>,
+    /// True: viewers see neither payloads nor results nor log lines.
+    pub viewer_payloads_hidden: bool,
     /// TLS, when the server speaks it.
     pub tls: Option<TlsConfig>,
 }
@@ -146,6 +148,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Which lines are written, in the syntax of `tracing`'s filters.
     pub filter: String,
+    /// How long the commit log is kept; zero: not at all.
+    pub keep: Duration,
 }
 
 /// How log lines look.

@@ -9,18 +9,20 @@
 
 mod after_batch;
 mod answers;
+mod executor_entry;
 mod publish;
+mod roll_up;
 
-use laneway_core::command::AdminCommand;
+use laneway_core::command::{AdminCommand, RecordCommand};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
 use laneway_core::{
-    Answer, AttemptEnd, AttemptId, Change, Command, EventKind, ExecutorOffer, Fence, Name, NextAnswer, Now,
-    Query, Reply, Seed, Settings, Span,
+    Answer, AttemptEnd, AttemptId, Change, Command, EventKind, ExecutorOffer, Name, Now, Query, Reply, Seed,
+    Settings, Span,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -28,12 +30,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use answers::Answers;
+use executor_entry::ExecutorEntry;
 
 use crate::batch::{Committed, Driver, fresh_seed};
 use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
 use crate::executors::Executor;
 use crate::failure_log::FailureLog;
+use crate::history::History;
 use crate::job_log::{self, DialectJobs};
 use crate::metrics::{Metrics, TimedStore};
 use crate::payload_cache::PayloadCache;
@@ -192,37 +196,6 @@ enum Caller {
     },
 }
 
-/// An executor by its name.
-struct ExecutorEntry {
-    now: Arc<dyn Executor>,
-    /// Earlier executors of that name, which may still run attempts: a stop must find them.
-    before: Vec<Weak<dyn Executor>>,
-}
-
-impl ExecutorEntry {
-    fn replace(&mut self, executor: Arc<dyn Executor>) {
-        if Arc::ptr_eq(&self.now, &executor) {
-            return;
-        }
-        let before = std::mem::replace(&mut self.now, executor);
-        self.before.retain(|executor| executor.strong_count() > 0);
-        self.before.push(Arc::downgrade(&before));
-    }
-
-    fn stop(&self, fences: &[Fence], grace: Span) {
-        self.now.stop(fences, grace);
-        self.before.iter().filter_map(Weak::upgrade).for_each(|executor| executor.stop(fences, grace));
-    }
-
-    /// The executor that has the attempt takes the answer; the others do not know it.
-    fn answer(&self, fence: Fence, request: &Name, answer: &NextAnswer) {
-        let before = self.before.iter().filter_map(Weak::upgrade);
-        for executor in before.chain([Arc::clone(&self.now)]) {
-            executor.answer(fence, request.clone(), answer.clone());
-        }
-    }
-}
-
 impl Scheduler {
     /// Recovers from the store and starts the loop on a thread of its own.
     pub fn start(store: Box<dyn Store>, options: Options) -> Result<(Scheduler, Running), StartError> {
@@ -248,11 +221,11 @@ impl Scheduler {
         let readers = Arc::new(Semaphore::new(readers_max));
         let events =
             EventBus::new(Arc::clone(&reader), Arc::clone(&readers), driver.last_event(), events_len_max);
-        let tokens = watch::Sender::new(Arc::new(TokenTable::new(driver.engine().tokens())));
         let shared = Arc::new(Shared {
             events,
+            history: History::restore(began.wall, driver.engine()),
             metrics,
-            tokens,
+            tokens: watch::Sender::new(Arc::new(TokenTable::new(driver.engine().tokens()))),
             waiters: Default::default(),
             progress: Default::default(),
             reader,
@@ -286,6 +259,7 @@ impl Scheduler {
             stall: StallWatch::new(clock),
             failures: FailureLog::default(),
             dialect_jobs,
+            roll_ups: VecDeque::new(),
             took_request: true,
             answered: 0,
             stop: None,
@@ -329,6 +303,8 @@ struct Loop {
     stall: StallWatch,
     failures: FailureLog,
     dialect_jobs: DialectJobs,
+    /// Records of the history to store.
+    roll_ups: VecDeque<RecordCommand>,
     /// True when the last batch applied a command that is no message of a runner, or none was left.
     took_request: bool,
     /// How many commands the last batch answered.
@@ -392,11 +368,13 @@ impl Loop {
             let committed = self.driver.commit(batch)?;
             self.publish(now, committed);
             self.finish_batch(now);
+            self.store_history();
             if self.stopping
                 && self.commands.is_empty()
                 && self.requests.is_empty()
                 && self.messages.is_empty()
             {
+                self.flush_history(now)?;
                 self.driver.close();
                 return Ok(());
             }
@@ -502,6 +480,7 @@ impl Loop {
     /// Publishes a committed batch: attempts to executors, replies to callers, events to listeners.
     fn publish(&mut self, now: Now, mut committed: Committed) {
         self.shared.metrics.batch(&committed);
+        self.count_batch(now, &committed);
         let taken = committed.replies.len();
         // A batch that only answered queries says nothing about callers that come back together.
         if taken > 0 {
@@ -553,7 +532,7 @@ impl Loop {
                 if !matches!(reply, Reply::Rejected(_)) {
                     match self.executors.entry(name) {
                         Entry::Vacant(entry) => {
-                            entry.insert(ExecutorEntry { now: executor, before: Vec::new() });
+                            entry.insert(ExecutorEntry::new(executor));
                         }
                         Entry::Occupied(mut entry) => entry.get_mut().replace(executor),
                     }

@@ -21,6 +21,7 @@ pub mod events;
 pub mod executors;
 pub mod failure_log;
 pub mod feedback;
+pub mod history;
 pub mod job_log;
 pub mod live_config;
 pub mod metrics;

@@ -15,6 +15,7 @@ use laneway_core::{
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event_loop::ClientRequest;
+use crate::history::{HistoryView, Range};
 use crate::records::RECORDS_LISTED_MAX;
 use crate::scheduler::{Scheduler, Stopped};
 use crate::schedules::SCHEDULES_LISTED_MAX;
@@ -50,6 +51,19 @@ impl Scheduler {
     /// How many jobs wait and run; of one tenant, or of all.
     pub async fn stats(&self, tenant: Option<Name>) -> Result<Stats, Stopped> {
         ask!(self, Query::Stats { tenant }, Answer::Stats(stats) => *stats)
+    }
+
+    /// What happened in the last hour or day; of one tenant, or of all. `lane`, `kind`: only of these. It is as of the last
+    /// committed batch, and the loop is not asked.
+    pub fn history(
+        &self,
+        tenant: Option<&Name>,
+        range: Range,
+        lane: Option<&Name>,
+        kind: Option<&Name>,
+    ) -> HistoryView {
+        let now = self.shared.clock.now().wall;
+        self.shared.history.view(now, tenant, range, lane, kind)
     }
 
     /// The statistics for the metrics page.

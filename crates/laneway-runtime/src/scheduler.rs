@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use laneway_core::command::{LogLine, Submitted};
+use laneway_core::job::IdempotencyKey;
 use laneway_core::lease::{Claim, LeaseMessage, LeaseRequest, LeaseUpdate};
 use laneway_core::{
     AttemptId, Bytes, Command, EventKind, ExecutorMode, ExecutorOffer, Failure, Fence, JobId, JobState, Name,
@@ -30,6 +31,7 @@ use crate::events::{EventBus, Progress, ProgressTable};
 use crate::executors::Executor;
 use crate::executors::context::{PROGRESS_LEN_MAX, cut};
 use crate::executors::local::{Handlers, LocalExecutor, Runners};
+use crate::history::History;
 use crate::metrics::Metrics;
 use crate::probes::{ApiMeter, LoadBoard};
 use crate::sessions::TokenEstimate;
@@ -50,6 +52,7 @@ pub struct Scheduler {
 
 /// The state that the loop and all handles share.
 pub(crate) struct Shared {
+    pub(crate) history: History,
     pub(crate) events: EventBus,
     pub(crate) metrics: Metrics,
     pub(crate) tokens: watch::Sender<Arc<TokenTable>>,
@@ -215,6 +218,17 @@ impl Scheduler {
         job: JobId,
         origin: Origin,
     ) -> Result<Retried, ReadError> {
+        self.retry_once(tenant, job, origin, None).await
+    }
+
+    /// The same with an idempotency key: a second call with the key finds the job of the first.
+    pub async fn retry_once(
+        &self,
+        tenant: Option<Name>,
+        job: JobId,
+        origin: Origin,
+        key: Option<Name>,
+    ) -> Result<Retried, ReadError> {
         let found = self.read(move |reader| ended_work(reader, job)).await?;
         let Some((view, merged, payload)) = found else { return Ok(Retried::NotFound) };
         if tenant.is_some_and(|tenant| tenant != view.row.spec.tenant) {
@@ -230,7 +244,8 @@ impl Scheduler {
             }
         };
         let (mut spec, now) = (view.row.spec, self.shared.clock.now().wall);
-        spec.idempotency = None;
+        // The key names the job that is retried, so there is no other request to tell it from.
+        spec.idempotency = key.map(|key| IdempotencyKey { key, digest: [0; 32] });
         spec.not_before = None;
         spec.deadline = spec.deadline.filter(|deadline| *deadline > now);
         spec.retry_of = Some(job);
@@ -253,6 +268,7 @@ impl Scheduler {
             let joins = |payload| {
                 let mut item = again(payload);
                 item.spec.callback = None;
+                item.spec.idempotency = None;
                 item
             };
             let items = std::iter::once(again(payload)).chain(merged.into_iter().map(joins)).collect();

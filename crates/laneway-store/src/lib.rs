@@ -1,7 +1,7 @@
 //! Where jobs live: one small trait, in memory, in SQLite and in PostgreSQL.
 //!
 //! The store puts, gets and fences. It decides nothing: order, fairness and limits are the engine's. Every write comes
-//! through [`Store::commit`], one transaction for each batch of the loop. Reads for people go through [`Reader`], which
+//! through [`Store::commit`], one commit for each batch of the loop. Reads for people go through [`Reader`], which
 //! sees committed state only.
 //!
 //! [`MemoryStore`] is the readable reference, [`SqliteStore`] the one for one machine, and `PostgresStore` the

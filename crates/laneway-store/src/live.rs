@@ -46,6 +46,31 @@ pub(crate) enum Bucket {
     Unknown,
 }
 
+/// The live jobs of one chunk, as they were.
+pub(crate) struct LiveChunk {
+    chunk: u64,
+    bits: [u8; BYTES],
+}
+
+impl LiveChunk {
+    /// The first number of the chunk.
+    pub fn first(&self) -> Seq {
+        Seq(self.chunk * CHUNK)
+    }
+
+    /// Was this job of the chunk live?
+    pub fn has(&self, seq: Seq) -> bool {
+        let (chunk, at) = position(seq);
+        chunk == self.chunk && self.bits[at / 8] >> (at % 8) & 1 == 1
+    }
+
+    /// The live jobs, ascending.
+    pub fn jobs(&self) -> Vec<Seq> {
+        let first = self.first().0;
+        (first..first + CHUNK).map(Seq).filter(|seq| self.has(*seq)).collect()
+    }
+}
+
 impl Live {
     /// Takes in a row of the table.
     pub fn read_chunk(&mut self, chunk: u64, bits: &[u8]) -> Result<(), StoreError> {
@@ -117,16 +142,10 @@ impl Live {
         self.dirty.clear();
     }
 
-    /// Numbers of all chunks with a live job, ascending.
-    pub fn chunks(&self) -> Vec<u64> {
-        self.chunks.keys().copied().collect()
-    }
-
-    /// The live jobs of a chunk, ascending.
-    pub fn jobs_of(&self, chunk: u64) -> Vec<Seq> {
-        let marks = self.chunks.get(&chunk).map_or(&[][..], |marks| &marks[..]);
-        let live = marks.iter().zip(chunk * CHUNK..).filter(|(mark, _)| **mark != GONE);
-        live.map(|(_, seq)| Seq(seq)).collect()
+    /// All chunks with a live job, ascending.
+    pub fn chunks(&self) -> Vec<LiveChunk> {
+        let chunks = self.chunks.iter();
+        chunks.filter_map(|(chunk, marks)| Some(LiveChunk { chunk: *chunk, bits: bits_of(marks)? })).collect()
     }
 
     fn set(&mut self, seq: Seq, mark: u16) {

@@ -6,12 +6,14 @@
 //!
 //! This module knows nothing of tables and of what a record holds.
 
+mod kept;
 mod record;
 mod scan;
 mod segment;
 
+pub(crate) use kept::{KEPT, KeptSegments};
 pub(crate) use record::LogId;
-pub(crate) use scan::{Known, Logged, Scan, scan, segments_of};
+pub(crate) use scan::{Known, Logged, Scan, read_history, scan, segments_of};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,11 +49,13 @@ pub(crate) struct CommitLog {
     sum: u32,
     size: u64,
     buffer: Vec<u8>,
+    /// Where segments go that are not needed any more. `None`: they are used again.
+    kept: Option<KeptSegments>,
 }
 
 impl CommitLog {
     /// Continues the log after the end that was found: in its last segment, so that a start needs no disk space.
-    pub fn continue_after(dir: &Path, id: LogId, scan: Scan) -> CommitLog {
+    pub fn continue_after(dir: &Path, id: LogId, scan: Scan, kept: Option<KeptSegments>) -> CommitLog {
         segment::remove_spares(dir);
         let current = scan.tail.and_then(|(path, at)| Segment::resume(path, at).ok());
         let mut full = scan.segments;
@@ -66,6 +70,7 @@ impl CommitLog {
             sum: scan.sum,
             size: SEGMENT_BYTES_MIN,
             buffer: Vec::new(),
+            kept,
         }
     }
 
@@ -150,6 +155,10 @@ impl CommitLog {
     /// use, if it is large enough.
     pub fn release(&mut self, stored: u64) {
         let needed = self.full.iter().take_while(|(_, last)| *last <= stored).count();
+        if let Some(kept) = self.kept.as_ref().filter(|_| needed > 0) {
+            self.full.drain(..needed).for_each(|(path, _)| kept.take(&path));
+            return kept.prune();
+        }
         for (path, _) in self.full.drain(..needed) {
             let size = self.size;
             let reused = self.spare.is_none().then(|| Segment::reuse(&path, &self.dir, size)).flatten();
@@ -162,12 +171,22 @@ impl CommitLog {
 
     /// Removes every segment: the tables have everything, and are durable.
     pub fn remove(&mut self) -> io::Result<()> {
+        if let Some(kept) = &self.kept {
+            let current = self.current.as_ref().map(Segment::path);
+            self.full.iter().map(|(path, _)| path.as_path()).chain(current).for_each(|path| kept.take(path));
+            kept.prune();
+        }
         (self.current, self.spare) = (None, None);
         self.full.clear();
         match std::fs::remove_dir_all(&self.dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Removes the oldest kept segment. False: there is none.
+    pub fn drop_kept(&mut self) -> bool {
+        self.kept.as_ref().is_some_and(KeptSegments::drop_oldest)
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> StoreError {

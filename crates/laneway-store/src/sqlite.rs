@@ -16,8 +16,10 @@ pub mod copy;
 mod deliveries;
 mod epoch;
 mod events;
+mod facets;
 pub mod files;
 mod firing_log;
+mod history;
 mod kept_keys;
 mod live;
 mod load;
@@ -196,7 +198,11 @@ impl Drop for SqliteStore {
 impl Store for SqliteStore {
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         self.check_well()?;
-        load::load(&mut *self.shared.tables_now()?, visit)
+        let pool = &self.shared.pool;
+        let loaded = load::load(&mut *self.shared.tables_now()?, pool, visit);
+        // Their page caches hold what is not read again soon.
+        pool.close_idle();
+        loaded
     }
 
     fn counters(&mut self) -> Result<StoreCounters, StoreError> {
@@ -282,7 +288,7 @@ fn precheck_of(tables: &Tables) -> Result<Precheck, StoreError> {
         };
         open.push((Seq(number(row, 0)?), fence));
     }
-    let live = tables.live.chunks().into_iter().flat_map(|chunk| tables.live.jobs_of(chunk));
+    let live = tables.live.chunks().into_iter().flat_map(|chunk| chunk.jobs());
     Ok(Precheck::new(tables.numbers.last_seq, last_id, live, open.into_iter()))
 }
 

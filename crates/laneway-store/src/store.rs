@@ -93,7 +93,7 @@ pub trait Store: Send {
     /// The epoch that this store took when it was opened for writing. Every opening takes the next one.
     fn epoch(&self) -> Epoch;
 
-    /// Makes all changes and events durable in one transaction: when this returns `Ok`, they survive a power cut.
+    /// Makes all changes and events durable, all or none: when this returns `Ok`, they survive a power cut.
     /// `epoch` is that of the writer whose engine decided them.
     ///
     /// [`StoreError::Rejected`]: nothing was written and the store is well; one of the changes cannot be stored.

@@ -192,4 +192,33 @@ pub struct JobList<'a> {
     /// Pass it as `cursor`, with the same filters, for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// With `count=true`: how many jobs the filters match, on all pages. Absent where counting them would take too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<JobCounts>,
+}
+
+/// How many jobs a filter matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobCounts {
+    /// All of them.
+    pub total: u64,
+    /// The same by state. A state without jobs is left out.
+    pub states: BTreeMap<String, u64>,
+    /// With `by`: the same for each lane, kind, agent or error code, the largest first. At most 1,000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<JobGroup>,
+    /// How many groups are left out.
+    #[serde(default)]
+    pub more_groups: u64,
+}
+
+/// How many jobs a lane, a kind, an agent or an error code has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobGroup {
+    /// The lane, the kind, the agent or the code.
+    pub name: String,
+    /// All of its jobs that the filter matches.
+    pub total: u64,
+    /// The same by state. A state without jobs is left out.
+    pub states: BTreeMap<String, u64>,
 }

@@ -20,6 +20,7 @@ mod delivery;
 mod event;
 mod explanation;
 pub mod frame;
+mod history;
 mod instance;
 mod job;
 mod job_request;
@@ -28,6 +29,7 @@ mod lane;
 mod lease;
 mod log;
 mod object;
+mod operation;
 mod problem;
 mod profile;
 pub mod resend;
@@ -53,8 +55,9 @@ pub use event::{
     AuditEntry, AuditList, Event, EventError, EventJob, EventList, EventRun, EventSchedule, Gap,
 };
 pub use explanation::{Blocker, Explanation};
+pub use history::{HistoryActivity, HistoryGroup, HistoryPoint, LaneHistory, StatsHistory, Times};
 pub use instance::{Instance, InstanceList, InstanceRequest};
-pub use job::{Job, JobError, JobList, JobProgress, JobSchedule, Progress, Warning};
+pub use job::{Job, JobCounts, JobError, JobGroup, JobList, JobProgress, JobSchedule, Progress, Warning};
 pub use job_request::{
     BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,
     SessionRequest,
@@ -66,6 +69,7 @@ pub use lease::{
 };
 pub use log::{LogLine, LogList};
 pub use object::{Object, UpTo};
+pub use operation::{BulkRequest, JobSelection, Operation, OperationList};
 pub use problem::Problem;
 pub use profile::{
     Profile, ProfileList, ProfilePatchRequest, ProfileProxy, ProfileRequest, ProfileWindow, ProxyRequest,

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::client::ServerArgs;
 use crate::commands::{
     artifacts, backup, bench, browsers, capacity, completions, config, deliveries, demo, drain, events,
-    instances, jobs, lanes, leases, profiles, runs, schedules, serve, sessions, stats, store, submit, token,
-    worker, workers,
+    instances, jobs, lanes, leases, man, mcp, open, profiles, runs, schedules, serve, sessions, stats, store,
+    submit, token, top, worker, workers,
 };
 use crate::exit::EXIT_CODES_HELP;
 use crate::output::ColorChoice;
@@ -61,6 +61,8 @@ pub enum Command {
     Bench(bench::BenchArgs),
     /// Write completions for a shell
     Completions(completions::CompletionsArgs),
+    /// Write the manual pages to a directory
+    Man(man::ManArgs),
 }
 
 /// The subcommands that run in the runtime of the program.
@@ -70,7 +72,7 @@ pub enum AsyncCommand {
     Serve(serve::ServeArgs),
     /// Submit a job
     Submit(Box<submit::SubmitArgs>),
-    /// List, show, cancel, retry and explain jobs
+    /// List, show, wait for, cancel, retry and explain jobs
     Jobs(jobs::JobsArgs),
     /// Submit, list, show and cancel runs: jobs that depend on one another
     Runs(runs::RunsArgs),
@@ -78,7 +80,7 @@ pub enum AsyncCommand {
     Artifacts(artifacts::ArtifactsArgs),
     /// List, show and resend webhook deliveries
     Deliveries(deliveries::DeliveriesArgs),
-    /// List, pause, resume and limit lanes
+    /// List, pause, resume, limit and delete lanes
     Lanes(lanes::LanesArgs),
     /// Create, list, change, trash, restore and delete browser profiles
     Profiles(profiles::ProfilesArgs),
@@ -98,6 +100,12 @@ pub enum AsyncCommand {
     Drain(drain::DrainArgs),
     /// Show current statistics
     Stats(stats::StatsArgs),
+    /// Show whether the server is well
+    Health,
+    /// Watch lanes, agents, jobs and workers, and act on them
+    Top(top::TopArgs),
+    /// Open the dashboard in a browser
+    Open(open::OpenArgs),
     /// Follow the stream of events
     Events(events::EventsArgs),
     /// Write the store to one file, with or without a running server
@@ -106,14 +114,16 @@ pub enum AsyncCommand {
     Restore(backup::RestoreArgs),
     /// Check the store for damage
     Store(store::StoreArgs),
-    /// Check a configuration, or show it
+    /// Check, show or import a configuration
     Config(config::ConfigArgs),
-    /// Create, list, rotate and revoke tokens
+    /// Create, import, list, rotate and revoke tokens
     Token(token::TokenArgs),
     /// List, show, drain and equip workers
     Workers(workers::WorkersArgs),
     /// Run a worker whose handlers are programs
     Worker(Box<worker::WorkerArgs>),
+    /// Let an agent call the server over MCP, on standard input and output
+    Mcp(mcp::McpArgs),
     /// Watch a server run a stream of sample jobs
     Demo(demo::DemoArgs),
 }

@@ -195,6 +195,21 @@ impl Client {
         self.call(self.authorized(self.http.get(self.url(path)))).await
     }
 
+    /// Sends a request whose path and query are escaped already, and returns the answer, whatever its status.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> anyhow::Result<Response> {
+        let url: Url = format!("{}{path}", self.base()).parse()?;
+        let mut request = self.authorized(self.http.request(method, url).timeout(CALL_TIMEOUT));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body);
+        }
+        Ok(request.send().await.map_err(|error| self.unreachable(&error))?)
+    }
+
     /// True when a server answers at all, with any status.
     pub async fn is_there(&self) -> bool {
         let probe = self.http.get(self.url(&["livez"])).timeout(Duration::from_secs(2)).send().await;
@@ -264,8 +279,13 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 /// True when an older server does not know a query parameter: a call without it helps.
 pub fn is_unknown_parameter(error: &anyhow::Error) -> bool {
+    is_problem(error, "unknown_field")
+}
+
+/// True when the server rejected a call with this code.
+pub fn is_problem(error: &anyhow::Error, code: &str) -> bool {
     let problem = error.downcast_ref::<CliError>().and_then(|cli_error| cli_error.problem.as_deref());
-    problem.is_some_and(|problem| problem.code == "unknown_field")
+    problem.is_some_and(|problem| problem.code == code)
 }
 
 /// The error for an answer that was cut off.
@@ -308,7 +328,7 @@ fn rejected(status: StatusCode, problem: Option<Problem>, body: &[u8]) -> CliErr
         message = format!("{message}\ntry again in {}", crate::time_args::short(millis));
     }
     if exit == Exit::NotAllowed {
-        message = format!("{message}\ngive a token with --token or LANEWAY_TOKEN");
+        message = format!("{message}\nset LANEWAY_TOKEN to a token, or name its file with --token-file");
     }
     CliError { exit, message, problem: Some(Box::new(problem)), config: None }
 }

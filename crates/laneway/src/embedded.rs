@@ -8,7 +8,6 @@ mod job;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use laneway_api::JobFormat;
 use laneway_browser::{Browsers, BrowsersError, TAB_ACTION, Tabs};
@@ -23,12 +22,12 @@ use laneway_runtime::{
     ArtifactFiles, Clock, Handlers, IntoOutcome, JobContext, LoadProbe, Options, Running, Scheduler, Stopped,
     TokenEstimate, Webhooks,
 };
-use laneway_store::sqlite::check::{CheckBounds, check_dir};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{MemoryStore, Store, StoreError};
 use thiserror::Error;
 use toml::{Table, Value};
 
+use crate::checked_store::CheckedStore;
 use crate::schema::config_schema;
 
 pub use handle::{Ended, JobHandle, Laneway, ResultError, ShutdownError, SubmitError};
@@ -333,7 +332,11 @@ fn open(
 ) -> Result<Opened, StartError> {
     let mut store: Box<dyn Store> = match data_dir {
         None => Box::new(MemoryStore::new()),
-        Some(dir) => Box::new(SqliteStore::open(dir, SqliteOptions::default())?),
+        Some(dir) => {
+            // The log's section is not changed by API calls.
+            let log_keep = Some(layers.resolve_stored(None)?.0.log.keep);
+            Box::new(SqliteStore::open(dir, SqliteOptions { log_keep, ..SqliteOptions::default() })?)
+        }
     };
     let kept = store.overrides()?;
     let sealed = sealed_secrets(kept.as_ref(), data_dir, layers.schema());
@@ -342,8 +345,9 @@ fn open(
     for problem in left_out {
         tracing::warn!(%problem, "an earlier change by an API call is no longer valid and is ignored");
     }
-    if let Some(dir) = data_dir {
-        check_at_start(dir, config.storage.start_check)?;
+    let start_check = config.storage.start_check;
+    if let Some(dir) = data_dir.filter(|_| !start_check.is_zero()) {
+        store = Box::new(CheckedStore::begin(store, dir.to_owned(), start_check)?);
     }
     let mut options = Options::new(config.settings().clone());
     options.clock = clock.unwrap_or(options.clock);
@@ -380,26 +384,6 @@ fn opened_secrets(stored: Option<Bytes>, data_dir: Option<&Path>, schema: &Schem
         // Any other problem is reported where it is read.
         Err(_) => Some(stored),
     }
-}
-
-/// Checks for damage, within a time limit. Damage ends the start: jobs must not run from a damaged store.
-fn check_at_start(dir: &Path, time_max: Duration) -> Result<(), StartError> {
-    if time_max.is_zero() {
-        return Ok(());
-    }
-    let bounds = CheckBounds { rows_max: None, time_max: Some(time_max) };
-    let report = check_dir(dir, bounds, &mut |_| ())?;
-    let (rows, events) = (report.rows, report.events);
-    if report.complete {
-        tracing::debug!(rows, events, "store checked");
-    } else {
-        tracing::info!(
-            rows,
-            events,
-            "store checked in part: limits.start_check is over; `laneway store check` checks all of it"
-        );
-    }
-    Ok(report.into_result()?)
 }
 
 impl Source {

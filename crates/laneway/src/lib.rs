@@ -29,11 +29,14 @@
 //! disk and survives a crash. There is no server, no port and no token: the owner of the [`Laneway`] may do
 //! everything. The program `laneway` is built from the same parts and adds the HTTP API and the command line.
 
+mod checked_store;
+mod dashboard;
 mod embedded;
 pub mod gateway;
 pub mod pinchtab;
 mod schema;
 
+pub use dashboard::DashboardSettings;
 pub use embedded::{
     Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
     SubmitError, embedded, settings_table,

@@ -19,7 +19,7 @@ use crate::time_args;
 
 /// Starts the log. Once per process; a second call changes nothing.
 pub fn start(config: &LogConfig, color: bool) -> anyhow::Result<()> {
-    let LogConfig { format, filter } = config;
+    let LogConfig { format, filter, keep: _ } = config;
     let filter = parse_filter(filter)?;
     let colors = color && io::stderr().is_terminal();
     let layer = tracing_subscriber::fmt::layer();
@@ -73,7 +73,7 @@ impl Write for LogWriter {
 /// The same for a worker, whose text lines are for the person who started it: the time of day, without fields
 /// that are the same on every line.
 pub fn start_worker(config: &LogConfig, color: bool) -> anyhow::Result<()> {
-    let LogConfig { format, filter } = config;
+    let LogConfig { format, filter, keep: _ } = config;
     if *format == LogFormat::Json {
         return start(config, color);
     }

@@ -6,6 +6,7 @@ mod commands;
 mod dialects;
 mod exit;
 mod log;
+mod mcp;
 mod output;
 mod samples;
 mod server;
@@ -70,6 +71,7 @@ fn run(cli: Cli, output: &Output, environment: &Environment) -> anyhow::Result<(
             commands::completions::run(output, &args);
             Ok(())
         }
+        Command::Man(args) => commands::man::run(output, &args),
     }
 }
 
@@ -112,6 +114,9 @@ async fn run_async(
         AsyncCommand::Schedules(args) => commands::schedules::run(output, &client, &args).await,
         AsyncCommand::Drain(args) => commands::drain::run(output, &client, &args).await,
         AsyncCommand::Stats(args) => commands::stats::run(output, &client, &args).await,
+        AsyncCommand::Health => commands::health::run(output, &client).await,
+        AsyncCommand::Top(args) => commands::top::run(output, &client, &args).await,
+        AsyncCommand::Open(args) => commands::open::run(output, &client, &args).await,
         AsyncCommand::Events(args) => commands::events::run(output, &client, &args).await,
         AsyncCommand::Backup(args) => commands::backup::back_up(output, environment, args).await,
         AsyncCommand::Restore(args) => commands::backup::restore(output, environment, args).await,
@@ -119,6 +124,7 @@ async fn run_async(
         AsyncCommand::Config(args) => commands::config::run(output, &client, environment, &args).await,
         AsyncCommand::Token(args) => commands::token::run(output, &client, environment, &args).await,
         AsyncCommand::Worker(args) => commands::worker::run(output, server, &args).await,
+        AsyncCommand::Mcp(commands::mcp::McpArgs {}) => commands::mcp::run(&client).await,
         AsyncCommand::Demo(args) => commands::demo::run(output, &client, server, environment, &args).await,
     }
 }

@@ -129,14 +129,6 @@ impl Output {
             _ => self.columns.map_or(usize::MAX, |columns| columns.max(WIDTH_MIN)),
         }
     }
-
-    /// How many lines fit on the terminal.
-    pub fn height(&self) -> usize {
-        match (self.tty, terminal_size::terminal_size()) {
-            (true, Some((_, height))) => usize::from(height.0).max(10),
-            _ => usize::MAX,
-        }
-    }
 }
 
 /// How characters that could deceive the reader are escaped.
@@ -194,6 +186,12 @@ pub fn harmless(text: &str, escapes: Escapes) -> Cow<'_, str> {
     }
     clean.push_str(rest);
     Cow::Owned(clean)
+}
+
+/// `text` on one line of a terminal: control characters are spaces, others that could deceive are escaped.
+pub fn one_line(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    harmless(&line, Escapes::Text { colors: false }).into_owned()
 }
 
 /// The length of the colour code at the start of the text: `ESC [`, up to eight digits and semicolons, `m`.

@@ -3,13 +3,18 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use laneway::{Laneway, StartError};
-use laneway_api::{Api, TlsListener, check_listen, router_of, router_with, serve_app, serve_app_tls};
+use axum::Router;
+use axum::http::Extensions;
+use laneway::{DashboardSettings, Laneway, StartError};
+use laneway_api::{
+    Api, Peer, TlsListener, check_listen, router, router_of, router_with, serve_app, serve_app_tls,
+};
 use laneway_compat::agent_turn::is_allowed;
 use laneway_compat::outbound::Deliveries;
+use laneway_dashboard::{Dashboard, Settings as DashboardMount};
 use laneway_runtime::config::{Config, Layers, Overrides, ServerConfig};
 use laneway_store::StoreError;
 use tokio::net::TcpListener;
@@ -18,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dialects;
 use crate::exit::{CliError, Exit};
+use crate::mcp;
 use crate::samples;
 use crate::settings::wrong_config;
 
@@ -27,6 +33,7 @@ pub struct Server {
     config: ServerConfig,
     address: SocketAddr,
     dialects: Vec<(&'static str, String)>,
+    dashboard: Option<String>,
     /// Publishes the answers of cron turns while the server runs.
     _deliveries: Deliveries,
     stop: CancellationToken,
@@ -42,10 +49,11 @@ impl Server {
         let laneway = embedded.start().await.map_err(not_started)?;
         // The data directory is opened before the port, so that a second server reports the first one.
         match listen(&laneway, &config).await {
-            Ok(Listening { address, dialects, stop, serving }) => {
+            Ok(Listening { address, dialects, dashboard, stop, serving }) => {
                 let serving = Mutex::new(serving);
                 let _deliveries = Deliveries::start(laneway.scheduler().clone());
-                Ok(Server { laneway, config: config.server, address, dialects, _deliveries, stop, serving })
+                let config = config.server;
+                Ok(Server { laneway, config, address, dialects, dashboard, _deliveries, stop, serving })
             }
             Err(error) => {
                 laneway.shutdown_within(Duration::ZERO).await?;
@@ -67,6 +75,11 @@ impl Server {
     /// The URLs of the dialects on this machine, by name.
     pub fn dialects(&self) -> &[(&'static str, String)] {
         &self.dialects
+    }
+
+    /// The URL of the dashboard on this machine.
+    pub fn dashboard(&self) -> Option<&str> {
+        self.dashboard.as_deref()
     }
 
     /// Its data directory.
@@ -110,6 +123,7 @@ impl Server {
 struct Listening {
     address: SocketAddr,
     dialects: Vec<(&'static str, String)>,
+    dashboard: Option<String>,
     stop: CancellationToken,
     serving: Vec<JoinHandle<io::Result<()>>>,
 }
@@ -122,6 +136,7 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
     if let Some(browsers) = laneway.browsers() {
         api.serve_browsers(browsers.clone());
     }
+    api.resume_operations();
     let (apart, beside): (Vec<_>, Vec<_>) = dialects::switched_on(laneway, &config.dialects)
         .into_iter()
         .partition(|(_, mount)| mount.listen.is_some());
@@ -134,8 +149,14 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
     for (dialect, mount) in &beside {
         urls.push(at(dialect.name, &main, &mount.prefix)?);
     }
-    let app = router_with(api.clone(), beside.into_iter().map(|(dialect, _)| dialect).collect())
-        .map_err(|clash| CliError::new(Exit::Config, clash.to_string()))?;
+    check_prefix(config, beside.iter().map(|(dialect, mount)| (dialect.name, mount.prefix.as_str())))?;
+    let stop = CancellationToken::new();
+    let mut mounted: Vec<_> = beside.into_iter().map(|(dialect, _)| dialect).collect();
+    mounted.push(mcp::endpoint(&api, stop.clone()));
+    let app =
+        router_with(api.clone(), mounted).map_err(|clash| CliError::new(Exit::Config, clash.to_string()))?;
+    let (app, dashboard) = with_dashboard(app, &api, config, &stop)?;
+    let dashboard = dashboard.map(|prefix| format!("{}{prefix}/", url_of(server, address)));
     let mut apps = vec![(main, app)];
     for (dialect, mount) in apart {
         let key = format!("dialects.{}.listen", dialect.name);
@@ -143,7 +164,6 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
         urls.push(at(dialect.name, &listener, &mount.prefix)?);
         apps.push((listener, router_of(&api, dialect)));
     }
-    let stop = CancellationToken::new();
     let mut serving = Vec::new();
     for (listener, app) in apps {
         serving.push(match server.tls.clone() {
@@ -155,7 +175,61 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
             }
         });
     }
-    Ok(Listening { address, dialects: urls, stop, serving })
+    Ok(Listening { address, dialects: urls, dashboard, stop, serving })
+}
+
+/// Adds the dashboard to the main port, if it is switched on. The result has its path.
+fn with_dashboard(
+    app: Router,
+    api: &Api,
+    config: &Config,
+    stop: &CancellationToken,
+) -> anyhow::Result<(Router, Option<String>)> {
+    let Some(DashboardSettings { prefix, .. }) =
+        DashboardSettings::of(config).filter(|settings| settings.enabled)
+    else {
+        return Ok((app, None));
+    };
+    let defaults = Config::builtin(laneway::config_schema()).to_json();
+    let mount = DashboardMount {
+        prefix: prefix.clone(),
+        tls: config.server.tls.is_some(),
+        defaults: Arc::new(defaults),
+        closing: stop.clone(),
+        carry,
+    };
+    let dashboard = Dashboard::new(router(api.clone()), mount)?;
+    api.serve_dashboard(prefix);
+    Ok((app.merge(dashboard.routes()), Some(prefix.clone())))
+}
+
+/// The dashboard and a dialect cannot have the same path.
+fn check_prefix<'a>(
+    config: &Config,
+    dialects: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<(), CliError> {
+    let Some(DashboardSettings { enabled: true, prefix }) = DashboardSettings::of(config) else {
+        return Ok(());
+    };
+    let below = |path: &str| path == prefix || path.starts_with(&format!("{prefix}/"));
+    match dialects.into_iter().find(|(_, path)| below(path)) {
+        None => Ok(()),
+        Some((dialect, path)) => Err(CliError::new(
+            Exit::Config,
+            format!(
+                "dialects.{dialect}.prefix is {path:?}, the path of the dashboard; change dashboard.prefix"
+            ),
+        )),
+    }
+}
+
+/// What the gate of the API needs to know of a connection.
+fn carry(from: &Extensions) -> Extensions {
+    let mut carried = Extensions::new();
+    if let Some(peer) = from.get::<Peer>() {
+        carried.insert(peer.clone());
+    }
+    carried
 }
 
 /// Binds an address; `key` is the setting that selects another one.

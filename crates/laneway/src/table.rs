@@ -3,7 +3,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::output::{Escapes, Output, Paint, harmless};
+use crate::output::{Output, Paint, one_line};
 use crate::short_id::short_id;
 
 /// A table: a head and rows of the same length.
@@ -200,8 +200,7 @@ fn total(widths: &[Option<usize>]) -> usize {
 impl Cell {
     /// A cell in a colour. Characters that control the terminal or reorder others are escaped.
     pub fn painted(text: impl AsRef<str>, paint: Paint) -> Cell {
-        let text: String = text.as_ref().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Cell { text: harmless(&text, Escapes::Text { colors: false }).into_owned(), paint }
+        Cell { text: one_line(text.as_ref()), paint }
     }
 
     /// A cell without colour.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from . import types
 from .model import Duration, Time, anything, maybe, nothing, segment, text
@@ -56,6 +56,14 @@ class Operations:
             repeatable=True,
         )
 
+    async def cancel_operation(self, id: str) -> types.Operation:
+        """Cancels a bulk operation. Jobs that it has canceled or retried stay so."""
+        return await self._call(
+            "POST",
+            f"/v1/operations/{segment(id)}/cancel",
+            types.Operation.from_json,
+        )
+
     async def cancel_run(self, id: str) -> types.Run:
         """Cancels a run: all its jobs that have not ended."""
         return await self._call(
@@ -72,6 +80,16 @@ class Operations:
             f"/v1/workers/{segment(id)}/packages",
             types.WorkerCommandSent.from_json,
             body=body,
+        )
+
+    async def count_jobs(self, *, state: types.JobState | Sequence[types.JobState] | None = None, lane: str | None = None, agent: str | None = None, kind: str | None = None, session: str | None = None, tag: str | None = None, error_code: str | None = None, reason: types.JobReason | Sequence[types.JobReason] | None = None, search: str | None = None, created_before: Time | None = None, created_after: Time | None = None, finished_before: Time | None = None, finished_after: Time | None = None, by: Literal["lane", "kind", "agent", "error_code"] | None = None) -> types.JobCounts:
+        """Counts jobs, by state and group."""
+        return await self._call(
+            "GET",
+            "/v1/jobs/counts",
+            types.JobCounts.from_json,
+            query={"state": state, "lane": lane, "agent": agent, "kind": kind, "session": session, "tag": tag, "error_code": error_code, "reason": reason, "search": search, "created_before": created_before, "created_after": created_after, "finished_before": finished_before, "finished_after": finished_after, "by": by},
+            repeatable=True,
         )
 
     async def create_profile(self, body: types.ProfileRequest | None = None) -> types.Profile:
@@ -317,6 +335,15 @@ class Operations:
             repeatable=True,
         )
 
+    async def get_operation(self, id: str) -> types.Operation:
+        """Shows a bulk operation with its progress."""
+        return await self._call(
+            "GET",
+            f"/v1/operations/{segment(id)}",
+            types.Operation.from_json,
+            repeatable=True,
+        )
+
     async def get_profile(self, id: str) -> types.Profile:
         """Shows a profile, also one of the recycle bin."""
         return await self._call(
@@ -380,6 +407,18 @@ class Operations:
             "/v1/stats",
             types.Stats.from_json,
             query={"all": all},
+            repeatable=True,
+        )
+
+    async def get_stats_history(self, *, range: types.StatsHistoryRange | None = None, lane: str | None = None, kind: str | None = None) -> types.StatsHistory:
+        """Shows what happened in the last hour or day: counts, wait and run times, queue depths. A caller that
+        is bound to a tenant sees that tenant only.
+        """
+        return await self._call(
+            "GET",
+            "/v1/stats/history",
+            types.StatsHistory.from_json,
+            query={"range": range, "lane": lane, "kind": kind},
             repeatable=True,
         )
 
@@ -500,13 +539,13 @@ class Operations:
             repeatable=True,
         )
 
-    async def list_jobs(self, *, state: types.JobState | Sequence[types.JobState] | None = None, lane: str | None = None, agent: str | None = None, kind: str | None = None, session: str | None = None, tag: str | None = None, created_before: Time | None = None, created_after: Time | None = None, limit: int | None = None, cursor: str | None = None, explain: bool | None = None) -> types.JobList:
+    async def list_jobs(self, *, state: types.JobState | Sequence[types.JobState] | None = None, lane: str | None = None, agent: str | None = None, kind: str | None = None, session: str | None = None, tag: str | None = None, error_code: str | None = None, reason: types.JobReason | Sequence[types.JobReason] | None = None, search: str | None = None, created_before: Time | None = None, created_after: Time | None = None, finished_before: Time | None = None, finished_after: Time | None = None, limit: int | None = None, cursor: str | None = None, explain: bool | None = None, count: bool | None = None) -> types.JobList:
         """Lists jobs, newest first."""
         return await self._call(
             "GET",
             "/v1/jobs",
             types.JobList.from_json,
-            query={"state": state, "lane": lane, "agent": agent, "kind": kind, "session": session, "tag": tag, "created_before": created_before, "created_after": created_after, "limit": limit, "cursor": cursor, "explain": explain},
+            query={"state": state, "lane": lane, "agent": agent, "kind": kind, "session": session, "tag": tag, "error_code": error_code, "reason": reason, "search": search, "created_before": created_before, "created_after": created_after, "finished_before": finished_before, "finished_after": finished_after, "limit": limit, "cursor": cursor, "explain": explain, "count": count},
             repeatable=True,
         )
 
@@ -529,6 +568,15 @@ class Operations:
             "/v1/leases",
             types.LeaseList.from_json,
             query={"lane": lane, "worker": worker, "agent": agent},
+            repeatable=True,
+        )
+
+    async def list_operations(self) -> types.OperationList:
+        """Lists bulk operations: those that run, and the latest that have ended."""
+        return await self._call(
+            "GET",
+            "/v1/operations",
+            types.OperationList.from_json,
             repeatable=True,
         )
 
@@ -823,6 +871,15 @@ class Operations:
             types.Job.from_json,
             body=body or {},
             idempotency_key=idempotency_key,
+        )
+
+    async def start_bulk(self, body: types.BulkRequest) -> types.Operation:
+        """Starts a bulk operation: cancels or retries every job of a filter, in the background."""
+        return await self._call(
+            "POST",
+            "/v1/jobs/bulk",
+            types.Operation.from_json,
+            body=body,
         )
 
     async def stop_browser(self, profile: str, *, idempotency_key: str | None = None) -> types.Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from . import types
 from .model import Duration, Time
@@ -32,6 +32,10 @@ class SyncOperations:
         """Cancels a job."""
         return self._wait(self._operations.cancel_job(id))
 
+    def cancel_operation(self, id: str) -> types.Operation:
+        """Cancels a bulk operation. Jobs that it has canceled or retried stay so."""
+        return self._wait(self._operations.cancel_operation(id))
+
     def cancel_run(self, id: str) -> types.Run:
         """Cancels a run: all its jobs that have not ended."""
         return self._wait(self._operations.cancel_run(id))
@@ -39,6 +43,10 @@ class SyncOperations:
     def change_worker_packages(self, id: str, body: types.PackageRequest) -> types.WorkerCommandSent:
         """Sends a worker the command to install or remove a package. The audit entries show the outcome."""
         return self._wait(self._operations.change_worker_packages(id, body))
+
+    def count_jobs(self, *, state: types.JobState | Sequence[types.JobState] | None = None, lane: str | None = None, agent: str | None = None, kind: str | None = None, session: str | None = None, tag: str | None = None, error_code: str | None = None, reason: types.JobReason | Sequence[types.JobReason] | None = None, search: str | None = None, created_before: Time | None = None, created_after: Time | None = None, finished_before: Time | None = None, finished_after: Time | None = None, by: Literal["lane", "kind", "agent", "error_code"] | None = None) -> types.JobCounts:
+        """Counts jobs, by state and group."""
+        return self._wait(self._operations.count_jobs(state=state, lane=lane, agent=agent, kind=kind, session=session, tag=tag, error_code=error_code, reason=reason, search=search, created_before=created_before, created_after=created_after, finished_before=finished_before, finished_after=finished_after, by=by))
 
     def create_profile(self, body: types.ProfileRequest | None = None) -> types.Profile:
         """Creates a profile."""
@@ -150,6 +158,10 @@ class SyncOperations:
         """The OpenAPI document of this API."""
         return self._wait(self._operations.get_openapi())
 
+    def get_operation(self, id: str) -> types.Operation:
+        """Shows a bulk operation with its progress."""
+        return self._wait(self._operations.get_operation(id))
+
     def get_profile(self, id: str) -> types.Profile:
         """Shows a profile, also one of the recycle bin."""
         return self._wait(self._operations.get_profile(id))
@@ -179,6 +191,12 @@ class SyncOperations:
         only.
         """
         return self._wait(self._operations.get_stats(all=all))
+
+    def get_stats_history(self, *, range: types.StatsHistoryRange | None = None, lane: str | None = None, kind: str | None = None) -> types.StatsHistory:
+        """Shows what happened in the last hour or day: counts, wait and run times, queue depths. A caller that
+        is bound to a tenant sees that tenant only.
+        """
+        return self._wait(self._operations.get_stats_history(range=range, lane=lane, kind=kind))
 
     def get_token(self, id: str) -> types.Token:
         """Shows a token, without its secret."""
@@ -232,9 +250,9 @@ class SyncOperations:
         """Lists the log lines of a job, oldest first."""
         return self._wait(self._operations.list_job_logs(id, after=after, limit=limit))
 
-    def list_jobs(self, *, state: types.JobState | Sequence[types.JobState] | None = None, lane: str | None = None, agent: str | None = None, kind: str | None = None, session: str | None = None, tag: str | None = None, created_before: Time | None = None, created_after: Time | None = None, limit: int | None = None, cursor: str | None = None, explain: bool | None = None) -> types.JobList:
+    def list_jobs(self, *, state: types.JobState | Sequence[types.JobState] | None = None, lane: str | None = None, agent: str | None = None, kind: str | None = None, session: str | None = None, tag: str | None = None, error_code: str | None = None, reason: types.JobReason | Sequence[types.JobReason] | None = None, search: str | None = None, created_before: Time | None = None, created_after: Time | None = None, finished_before: Time | None = None, finished_after: Time | None = None, limit: int | None = None, cursor: str | None = None, explain: bool | None = None, count: bool | None = None) -> types.JobList:
         """Lists jobs, newest first."""
-        return self._wait(self._operations.list_jobs(state=state, lane=lane, agent=agent, kind=kind, session=session, tag=tag, created_before=created_before, created_after=created_after, limit=limit, cursor=cursor, explain=explain))
+        return self._wait(self._operations.list_jobs(state=state, lane=lane, agent=agent, kind=kind, session=session, tag=tag, error_code=error_code, reason=reason, search=search, created_before=created_before, created_after=created_after, finished_before=finished_before, finished_after=finished_after, limit=limit, cursor=cursor, explain=explain, count=count))
 
     def list_lanes(self, *, all: bool | None = None) -> types.LaneList:
         """Lists lanes with their limits and statistics: those of the configuration, and removed ones while they
@@ -245,6 +263,10 @@ class SyncOperations:
     def list_leases(self, *, lane: str | None = None, worker: str | None = None, agent: str | None = None) -> types.LeaseList:
         """Lists open leases: those of workers, and those of reserved jobs."""
         return self._wait(self._operations.list_leases(lane=lane, worker=worker, agent=agent))
+
+    def list_operations(self) -> types.OperationList:
+        """Lists bulk operations: those that run, and the latest that have ended."""
+        return self._wait(self._operations.list_operations())
 
     def list_profiles(self, *, search: str | None = None, status: types.ProfileStatus | None = None, limit: int | None = None, cursor: str | None = None) -> types.ProfileList:
         """Lists profiles, newest first."""
@@ -377,6 +399,10 @@ class SyncOperations:
     def start_browser(self, profile: str, body: types.StartBrowserRequest | None = None, *, idempotency_key: str | None = None) -> types.Job:
         """Starts the browser of a profile: submits a job of the kind `browser_start`."""
         return self._wait(self._operations.start_browser(profile, body, idempotency_key=idempotency_key))
+
+    def start_bulk(self, body: types.BulkRequest) -> types.Operation:
+        """Starts a bulk operation: cancels or retries every job of a filter, in the background."""
+        return self._wait(self._operations.start_bulk(body))
 
     def stop_browser(self, profile: str, *, idempotency_key: str | None = None) -> types.Job:
         """Closes the browser of a profile: submits a job of the kind `browser_stop`. A browser that is not open

@@ -208,6 +208,10 @@ BlockerCode: TypeAlias = Literal[
     "unclaimed",
     "turn",
 ]
+BulkRequestAction: TypeAlias = Literal[
+    "cancel",
+    "retry",
+]
 CallerRole: TypeAlias = Literal[
     "admin",
     "operator",
@@ -323,6 +327,12 @@ LeaseReleaseOutcome: TypeAlias = Literal[
     "canceled",
     "handed_back",
 ]
+OperationState: TypeAlias = Literal[
+    "running",
+    "done",
+    "canceled",
+    "failed",
+]
 PackageRequestOperation: TypeAlias = Literal[
     "install",
     "uninstall",
@@ -405,6 +415,10 @@ SessionObjectMode: TypeAlias = Literal[
     "queue",
     "followup",
     "interrupt",
+]
+StatsHistoryRange: TypeAlias = Literal[
+    "1h",
+    "1d",
 ]
 TokenState: TypeAlias = Literal[
     "active",
@@ -774,6 +788,20 @@ class BrowserTabList(Model):
         return {
             "tabs": ("tabs", list_of(BrowserTab.from_json)),
         }
+
+
+class _BulkRequest(TypedDict):
+    action: BulkRequestAction
+    """What is done with each job: `cancel` (jobs that have not ended) or `retry` (jobs that have)."""
+    filter: JobSelection
+    """The jobs. At least one condition is required."""
+
+
+class BulkRequest(_BulkRequest, total=False):
+    """A bulk operation to start."""
+
+    dry_run: bool
+    """True: nothing is changed; the answer says how many jobs match."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1276,6 +1304,108 @@ class HealthQueue(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HistoryActivity(Model):
+    """What happened to jobs. Each end counts once."""
+
+    canceled: int
+    """Jobs that were canceled."""
+    failed: int
+    """Jobs that failed."""
+    run: Times
+    """How long attempts ran, without lost ones."""
+    submitted: int
+    """Jobs that were admitted."""
+    succeeded: int
+    """Jobs that succeeded."""
+    wait: Times
+    """How long jobs waited for their first attempt."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "canceled": ("canceled", None),
+            "failed": ("failed", None),
+            "run": ("run", Times.from_json),
+            "submitted": ("submitted", None),
+            "succeeded": ("succeeded", None),
+            "wait": ("wait", Times.from_json),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryGroup(Model):
+    """The sum of a lane and a kind."""
+
+    canceled: int
+    """Jobs that were canceled."""
+    failed: int
+    """Jobs that failed."""
+    run: Times
+    """How long attempts ran, without lost ones."""
+    submitted: int
+    """Jobs that were admitted."""
+    succeeded: int
+    """Jobs that succeeded."""
+    wait: Times
+    """How long jobs waited for their first attempt."""
+    kind: str | None = None
+    """The kind."""
+    lane: str | None = None
+    """The lane. Absent: all lanes and kinds without a group of their own."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "canceled": ("canceled", None),
+            "failed": ("failed", None),
+            "kind": ("kind", None),
+            "lane": ("lane", None),
+            "run": ("run", Times.from_json),
+            "submitted": ("submitted", None),
+            "succeeded": ("succeeded", None),
+            "wait": ("wait", Times.from_json),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryPoint(Model):
+    """An interval."""
+
+    at: datetime
+    """When it began."""
+    canceled: int
+    """Jobs that were canceled."""
+    failed: int
+    """Jobs that failed."""
+    run: Times
+    """How long attempts ran, without lost ones."""
+    running: int
+    """Open attempts: the sum of the highest samples of the lanes."""
+    submitted: int
+    """Jobs that were admitted."""
+    succeeded: int
+    """Jobs that succeeded."""
+    wait: Times
+    """How long jobs waited for their first attempt."""
+    waiting: int
+    """Jobs that waited: the sum of the highest samples of the lanes."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "at": ("at", parse_time),
+            "canceled": ("canceled", None),
+            "failed": ("failed", None),
+            "run": ("run", Times.from_json),
+            "running": ("running", None),
+            "submitted": ("submitted", None),
+            "succeeded": ("succeeded", None),
+            "wait": ("wait", Times.from_json),
+            "waiting": ("waiting", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Index(Model):
     """The response to `GET /`: the paths of the server."""
 
@@ -1521,6 +1651,29 @@ class JobArtifact(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobCounts(Model):
+    """How many jobs a filter matches."""
+
+    states: dict[str, int]
+    """The same by state. A state without jobs is left out."""
+    total: int
+    """All of them."""
+    groups: list[JobGroup] = field(default_factory=list)
+    """With `by`: the same for each lane, kind, agent or error code, the largest first. At most 1,000."""
+    more_groups: int = 0
+    """How many groups are left out."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "groups": ("groups", list_of(JobGroup.from_json)),
+            "more_groups": ("more_groups", None),
+            "states": ("states", None),
+            "total": ("total", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobError(Model):
     """A failure."""
 
@@ -1544,17 +1697,39 @@ class JobError(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobGroup(Model):
+    """How many jobs a lane, a kind, an agent or an error code has."""
+
+    name: str
+    """The lane, the kind, the agent or the code."""
+    states: dict[str, int]
+    """The same by state. A state without jobs is left out."""
+    total: int
+    """All of its jobs that the filter matches."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "name": ("name", None),
+            "states": ("states", None),
+            "total": ("total", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobList(Model):
     """Jobs, newest first."""
 
     jobs: list[Job]
     """A page of jobs. It may be short or empty although there is a `next`."""
+    counts: JobCounts | None = None
     next: str | None = None
     """Pass it as `cursor`, with the same filters, for the next page. Absent on the last page."""
 
     @classmethod
     def _fields(cls) -> Fields:
         return {
+            "counts": ("counts", JobCounts.from_json),
             "jobs": ("jobs", list_of(Job.from_json)),
             "next": ("next", None),
         }
@@ -1652,6 +1827,37 @@ class JobSchedule(Model):
         }
 
 
+class JobSelection(TypedDict, total=False):
+    """The filters of `GET /v1/jobs`. A job must meet all of them."""
+
+    agent: str | None
+    """The agent."""
+    created_after: Time | None
+    """Only submitted after this time: RFC 3339."""
+    created_before: Time | None
+    """Only submitted before this time: RFC 3339."""
+    error_code: str | None
+    """The code of the error that ended the job."""
+    finished_after: Time | None
+    """Only ended after this time: RFC 3339."""
+    finished_before: Time | None
+    """Only ended before this time: RFC 3339."""
+    kind: str | None
+    """The kind."""
+    lane: str | None
+    """The lane."""
+    reason: str | None
+    """One or more reasons of the end, separated by commas."""
+    search: str | None
+    """Words of the kind, the agent, the tags or the error, or the beginning of an id."""
+    session: str | None
+    """The session."""
+    state: str | None
+    """One or more states, separated by commas."""
+    tag: str | None
+    """A tag."""
+
+
 KeyMap: TypeAlias = "dict[str, str]"
 
 
@@ -1710,6 +1916,35 @@ class Lane(Model):
             "running": ("running", None),
             "running_max": ("running_max", None),
             "running_per_agent_max": ("running_per_agent_max", None),
+            "waiting": ("waiting", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneHistory(Model):
+    """The intervals of a lane. Each list has as many entries as there are points."""
+
+    ended: list[int]
+    """Jobs that ended."""
+    failed: list[int]
+    """Jobs that failed."""
+    lane: str
+    """The lane."""
+    running: list[int]
+    """The highest sample of the open attempts."""
+    submitted: list[int]
+    """Jobs that were admitted."""
+    waiting: list[int]
+    """The highest sample of the jobs that waited."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "ended": ("ended", None),
+            "failed": ("failed", None),
+            "lane": ("lane", None),
+            "running": ("running", None),
+            "submitted": ("submitted", None),
             "waiting": ("waiting", None),
         }
 
@@ -2099,6 +2334,73 @@ class OpenBrowser(Model):
             "pid": ("pid", None),
             "profile": ("profile", None),
             "started_at": ("started_at", parse_time),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(Model):
+    """A bulk operation. It runs in the background and goes on after a restart of the server."""
+
+    action: BulkRequestAction
+    """What is done with each job: `cancel` or `retry`."""
+    done: int
+    """Jobs for which the action succeeded so far."""
+    failed: int
+    """Jobs for which it failed so far."""
+    filter: JobSelection
+    """The jobs."""
+    state: OperationState
+    """`running`, `done`, `canceled` or `failed`."""
+    created_at: datetime | None = None
+    """When it was started."""
+    created_by: str | None = None
+    """The caller that started it."""
+    dry_run: bool = False
+    """True: nothing was changed."""
+    error: str | None = None
+    """Why the operation itself failed."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """The failed ones by the code of the error."""
+    finished_at: datetime | None = None
+    """When it ended."""
+    id: str | None = None
+    """Its id. Absent after a dry run, which is not stored."""
+    matched: int | None = None
+    """How many jobs matched when it started. Absent where counting them would take too long."""
+    tenant: str | None = None
+    """The tenant whose jobs it is about. Absent: those of all tenants."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "action": ("action", None),
+            "created_at": ("created_at", parse_time),
+            "created_by": ("created_by", None),
+            "done": ("done", None),
+            "dry_run": ("dry_run", None),
+            "error": ("error", None),
+            "failed": ("failed", None),
+            "failures": ("failures", None),
+            "filter": ("filter", None),
+            "finished_at": ("finished_at", parse_time),
+            "id": ("id", None),
+            "matched": ("matched", None),
+            "state": ("state", None),
+            "tenant": ("tenant", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationList(Model):
+    """Bulk operations, newest first."""
+
+    operations: list[Operation]
+    """The open ones, and the latest that have ended."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "operations": ("operations", list_of(Operation.from_json)),
         }
 
 
@@ -3087,6 +3389,58 @@ class Stats(Model):
             "scheduled": ("scheduled", None),
             "still_running": ("still_running", None),
             "storage_low": ("storage_low", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsHistory(Model):
+    """What happened in the last hour or the last day. A token that is bound to a tenant sees that tenant only."""
+
+    groups: list[HistoryGroup]
+    """The sums by lane and kind, those with the most jobs first. One without lane and kind has all others."""
+    interval_s: int
+    """The length of an interval in seconds: 60 for `1h`, 900 for `1d`."""
+    lanes: list[LaneHistory]
+    """The intervals by lane."""
+    points: list[HistoryPoint]
+    """One for each interval, oldest first: 60 for `1h`, 96 for `1d`. The last one is not over yet."""
+    range: StatsHistoryRange
+    """`1h` or `1d`."""
+    total: HistoryActivity
+    """The sum of all intervals."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "groups": ("groups", list_of(HistoryGroup.from_json)),
+            "interval_s": ("interval_s", None),
+            "lanes": ("lanes", list_of(LaneHistory.from_json)),
+            "points": ("points", list_of(HistoryPoint.from_json)),
+            "range": ("range", None),
+            "total": ("total", HistoryActivity.from_json),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times(Model):
+    """Percentiles of times. Each is off by at most 1/16. They are absent if nothing was counted."""
+
+    count: int
+    """How many times were counted."""
+    p50_ms: int | None = None
+    """The median, in milliseconds."""
+    p95_ms: int | None = None
+    """95 % of the times are at most this long, in milliseconds."""
+    p99_ms: int | None = None
+    """99 % of the times are at most this long, in milliseconds."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "count": ("count", None),
+            "p50_ms": ("p50_ms", None),
+            "p95_ms": ("p95_ms", None),
+            "p99_ms": ("p99_ms", None),
         }
 
 

@@ -1,7 +1,7 @@
 /** The server itself: health, statistics, configuration, tokens, audit, webhook deliveries and instances. */
 
 import type {
-  AuditList, Caller, Delivery, DeliveryList, Drain, Health, Operations, RotateTokenRequest, Stats, Token, TokenRequest, TokenSecret,
+  AuditList, Caller, Delivery, DeliveryList, Drain, Health, Operations, RotateTokenRequest, Stats, StatsHistory, Token, TokenRequest, TokenSecret,
 } from "../generated/api.js";
 import type { CallOptions, Transport } from "../http.js";
 
@@ -26,6 +26,11 @@ export class Server {
   /** Statistics. */
   stats(query: Operations["get_stats"]["query"] = {}, options: CallOptions = {}): Promise<Stats> {
     return this.#transport.call("get_stats", { ...options, query });
+  }
+
+  /** What happened in the last hour, or in the last day with `range: "1d"`. */
+  statsHistory(query: Operations["get_stats_history"]["query"] = {}, options: CallOptions = {}): Promise<StatsHistory> {
+    return this.#transport.call("get_stats_history", { ...options, query });
   }
 
   /** The metrics for Prometheus, as text. */

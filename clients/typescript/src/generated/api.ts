@@ -199,6 +199,16 @@ export interface BrowserTabList {
   tabs: BrowserTab[];
 }
 
+/** A bulk operation to start. */
+export interface BulkRequest {
+  /** What is done with each job: `cancel` (jobs that have not ended) or `retry` (jobs that have). */
+  action: "cancel" | "retry";
+  /** True: nothing is changed; the answer says how many jobs match. */
+  dry_run?: boolean;
+  /** The jobs. At least one condition is required. */
+  filter: JobSelection;
+}
+
 /** The caller, as the server authenticated it. */
 export interface Caller {
   /** A token's id, `cert:…` for a client certificate, or `open`. */
@@ -480,6 +490,64 @@ export interface HealthQueue {
   running: number;
 }
 
+/** What happened to jobs. Each end counts once. */
+export interface HistoryActivity {
+  /** Jobs that were canceled. */
+  canceled: number;
+  /** Jobs that failed. */
+  failed: number;
+  /** How long attempts ran, without lost ones. */
+  run: Times;
+  /** Jobs that were admitted. */
+  submitted: number;
+  /** Jobs that succeeded. */
+  succeeded: number;
+  /** How long jobs waited for their first attempt. */
+  wait: Times;
+}
+
+/** The sum of a lane and a kind. */
+export interface HistoryGroup {
+  /** Jobs that were canceled. */
+  canceled: number;
+  /** Jobs that failed. */
+  failed: number;
+  /** The kind. */
+  kind?: string | null;
+  /** The lane. Absent: all lanes and kinds without a group of their own. */
+  lane?: string | null;
+  /** How long attempts ran, without lost ones. */
+  run: Times;
+  /** Jobs that were admitted. */
+  submitted: number;
+  /** Jobs that succeeded. */
+  succeeded: number;
+  /** How long jobs waited for their first attempt. */
+  wait: Times;
+}
+
+/** An interval. */
+export interface HistoryPoint {
+  /** When it began. */
+  at: string;
+  /** Jobs that were canceled. */
+  canceled: number;
+  /** Jobs that failed. */
+  failed: number;
+  /** How long attempts ran, without lost ones. */
+  run: Times;
+  /** Open attempts: the sum of the highest samples of the lanes. */
+  running: number;
+  /** Jobs that were admitted. */
+  submitted: number;
+  /** Jobs that succeeded. */
+  succeeded: number;
+  /** How long jobs waited for their first attempt. */
+  wait: Times;
+  /** Jobs that waited: the sum of the highest samples of the lanes. */
+  waiting: number;
+}
+
 /** The response to `GET /`: the paths of the server. */
 export interface Index {
   /** The paths, by name. */
@@ -634,6 +702,18 @@ export interface JobArtifact {
   worker_id: string;
 }
 
+/** How many jobs a filter matches. */
+export interface JobCounts {
+  /** With `by`: the same for each lane, kind, agent or error code, the largest first. At most 1,000. */
+  groups?: JobGroup[];
+  /** How many groups are left out. */
+  more_groups?: number;
+  /** The same by state. A state without jobs is left out. */
+  states: Record<string, number>;
+  /** All of them. */
+  total: number;
+}
+
 /** A failure. */
 export interface JobError {
   /** A stable code for programs. */
@@ -646,8 +726,19 @@ export interface JobError {
   retryable: boolean;
 }
 
+/** How many jobs a lane, a kind, an agent or an error code has. */
+export interface JobGroup {
+  /** The lane, the kind, the agent or the code. */
+  name: string;
+  /** The same by state. A state without jobs is left out. */
+  states: Record<string, number>;
+  /** All of its jobs that the filter matches. */
+  total: number;
+}
+
 /** Jobs, newest first. */
 export interface JobList {
+  counts?: JobCounts | null;
   /** A page of jobs. It may be short or empty although there is a `next`. */
   jobs: Job[];
   /** Pass it as `cursor`, with the same filters, for the next page. Absent on the last page. */
@@ -726,6 +817,36 @@ export interface JobSchedule {
   slot: string;
 }
 
+/** The filters of `GET /v1/jobs`. A job must meet all of them. */
+export interface JobSelection {
+  /** The agent. */
+  agent?: string | null;
+  /** Only submitted after this time: RFC 3339. */
+  created_after?: string | null;
+  /** Only submitted before this time: RFC 3339. */
+  created_before?: string | null;
+  /** The code of the error that ended the job. */
+  error_code?: string | null;
+  /** Only ended after this time: RFC 3339. */
+  finished_after?: string | null;
+  /** Only ended before this time: RFC 3339. */
+  finished_before?: string | null;
+  /** The kind. */
+  kind?: string | null;
+  /** The lane. */
+  lane?: string | null;
+  /** One or more reasons of the end, separated by commas. */
+  reason?: string | null;
+  /** Words of the kind, the agent, the tags or the error, or the beginning of an id. */
+  search?: string | null;
+  /** The session. */
+  session?: string | null;
+  /** One or more states, separated by commas. */
+  state?: string | null;
+  /** A tag. */
+  tag?: string | null;
+}
+
 export type KeyMap = Record<string, string>;
 
 /**
@@ -768,6 +889,22 @@ export interface Lane {
   running_per_agent_max: number;
   /** The number of jobs that wait. */
   waiting: number;
+}
+
+/** The intervals of a lane. Each list has as many entries as there are points. */
+export interface LaneHistory {
+  /** Jobs that ended. */
+  ended: number[];
+  /** Jobs that failed. */
+  failed: number[];
+  /** The lane. */
+  lane: string;
+  /** The highest sample of the open attempts. */
+  running: number[];
+  /** Jobs that were admitted. */
+  submitted: number[];
+  /** The highest sample of the jobs that waited. */
+  waiting: number[];
 }
 
 /** Every lane, by name. */
@@ -1023,6 +1160,44 @@ export interface OpenBrowser {
   profile: string;
   /** When it was started. */
   started_at: string;
+}
+
+/** A bulk operation. It runs in the background and goes on after a restart of the server. */
+export interface Operation {
+  /** What is done with each job: `cancel` or `retry`. */
+  action: "cancel" | "retry";
+  /** When it was started. */
+  created_at?: string | null;
+  /** The caller that started it. */
+  created_by?: string | null;
+  /** Jobs for which the action succeeded so far. */
+  done: number;
+  /** True: nothing was changed. */
+  dry_run?: boolean;
+  /** Why the operation itself failed. */
+  error?: string | null;
+  /** Jobs for which it failed so far. */
+  failed: number;
+  /** The failed ones by the code of the error. */
+  failures?: Record<string, number>;
+  /** The jobs. */
+  filter: JobSelection;
+  /** When it ended. */
+  finished_at?: string | null;
+  /** Its id. Absent after a dry run, which is not stored. */
+  id?: string | null;
+  /** How many jobs matched when it started. Absent where counting them would take too long. */
+  matched?: number | null;
+  /** `running`, `done`, `canceled` or `failed`. */
+  state: "running" | "done" | "canceled" | "failed";
+  /** The tenant whose jobs it is about. Absent: those of all tenants. */
+  tenant?: string | null;
+}
+
+/** Bulk operations, newest first. */
+export interface OperationList {
+  /** The open ones, and the latest that have ended. */
+  operations: Operation[];
 }
 
 /** A package in one exact version. */
@@ -1689,6 +1864,34 @@ export interface Stats {
   storage_low: boolean;
 }
 
+/** What happened in the last hour or the last day. A token that is bound to a tenant sees that tenant only. */
+export interface StatsHistory {
+  /** The sums by lane and kind, those with the most jobs first. One without lane and kind has all others. */
+  groups: HistoryGroup[];
+  /** The length of an interval in seconds: 60 for `1h`, 900 for `1d`. */
+  interval_s: number;
+  /** The intervals by lane. */
+  lanes: LaneHistory[];
+  /** One for each interval, oldest first: 60 for `1h`, 96 for `1d`. The last one is not over yet. */
+  points: HistoryPoint[];
+  /** `1h` or `1d`. */
+  range: "1h" | "1d";
+  /** The sum of all intervals. */
+  total: HistoryActivity;
+}
+
+/** Percentiles of times. Each is off by at most 1/16. They are absent if nothing was counted. */
+export interface Times {
+  /** How many times were counted. */
+  count: number;
+  /** The median, in milliseconds. */
+  p50_ms?: number | null;
+  /** 95 % of the times are at most this long, in milliseconds. */
+  p95_ms?: number | null;
+  /** 99 % of the times are at most this long, in milliseconds. */
+  p99_ms?: number | null;
+}
+
 /** A token without its secret. */
 export interface Token {
   /** When it was created. */
@@ -1866,6 +2069,15 @@ export interface Operations {
     body: undefined;
     answer: Job;
   };
+  /** Cancels a bulk operation. Jobs that it has canceled or retried stay so. */
+  cancel_operation: {
+    path: {
+      id: string;
+    };
+    query: undefined;
+    body: undefined;
+    answer: Operation;
+  };
   /** Cancels a run: all its jobs that have not ended. */
   cancel_run: {
     path: {
@@ -1883,6 +2095,40 @@ export interface Operations {
     query: undefined;
     body: PackageRequest;
     answer: WorkerCommandSent;
+  };
+  /** Counts jobs, by state and group. */
+  count_jobs: {
+    path: undefined;
+    query: {
+      /** One or more states: repeated, or separated by commas. */
+      state?: Array<"scheduled" | "queued" | "assigned" | "running" | "succeeded" | "failed" | "canceled" | "rejected">;
+      lane?: string;
+      agent?: string;
+      kind?: string;
+      session?: string;
+      tag?: string;
+      /** The code of the error that ended the job. */
+      error_code?: string;
+      /** One or more reasons of the end: repeated, or separated by commas. */
+      reason?: Array<"done" | "permanent" | "exhausted" | "timed_out" | "expired" | "queue_timeout" | "lost" | "requested" | "shutdown" | "due" | "retry" | "handed_back" | "queue_full" | "dropped" | "merged" | "interrupted" | "stopped" | "cleared" | "stale" | "replaced" | "revoked" | "hours" | "near_deadline" | "capacity" | "skipped" | "released" | "upstream_failed" | "run_failed" | "called" | "returned" | "unavailable">;
+      /**
+       * Words: each must begin a word of the kind, the agent, a tag, or the error. Or the beginning of an
+       * id.
+       */
+      search?: string;
+      /** RFC 3339 */
+      created_before?: string;
+      /** RFC 3339 */
+      created_after?: string;
+      /** RFC 3339 */
+      finished_before?: string;
+      /** RFC 3339 */
+      finished_after?: string;
+      /** Count for each lane, kind, agent or error code. */
+      by?: "lane" | "kind" | "agent" | "error_code";
+    };
+    body: undefined;
+    answer: JobCounts;
   };
   /** Creates a profile. */
   create_profile: {
@@ -2114,6 +2360,15 @@ export interface Operations {
     body: undefined;
     answer: unknown;
   };
+  /** Shows a bulk operation with its progress. */
+  get_operation: {
+    path: {
+      id: string;
+    };
+    query: undefined;
+    body: undefined;
+    answer: Operation;
+  };
   /** Shows a profile, also one of the recycle bin. */
   get_profile: {
     path: {
@@ -2178,6 +2433,23 @@ export interface Operations {
     };
     body: undefined;
     answer: Stats;
+  };
+  /**
+   * Shows what happened in the last hour or day: counts, wait and run times, queue depths. A caller that is
+   * bound to a tenant sees that tenant only.
+   */
+  get_stats_history: {
+    path: undefined;
+    query: {
+      /** 1h: by minutes (the default). 1d: by quarters of an hour */
+      range?: "1h" | "1d";
+      /** Only jobs of this lane */
+      lane?: string;
+      /** Only jobs of this kind. What waits and runs is counted by lane */
+      kind?: string;
+    };
+    body: undefined;
+    answer: StatsHistory;
   };
   /** Shows a token, without its secret. */
   get_token: {
@@ -2324,16 +2596,31 @@ export interface Operations {
       kind?: string;
       session?: string;
       tag?: string;
+      /** The code of the error that ended the job. */
+      error_code?: string;
+      /** One or more reasons of the end: repeated, or separated by commas. */
+      reason?: Array<"done" | "permanent" | "exhausted" | "timed_out" | "expired" | "queue_timeout" | "lost" | "requested" | "shutdown" | "due" | "retry" | "handed_back" | "queue_full" | "dropped" | "merged" | "interrupted" | "stopped" | "cleared" | "stale" | "replaced" | "revoked" | "hours" | "near_deadline" | "capacity" | "skipped" | "released" | "upstream_failed" | "run_failed" | "called" | "returned" | "unavailable">;
+      /**
+       * Words: each must begin a word of the kind, the agent, a tag, or the error. Or the beginning of an
+       * id.
+       */
+      search?: string;
       /** RFC 3339 */
       created_before?: string;
       /** RFC 3339 */
       created_after?: string;
+      /** RFC 3339 */
+      finished_before?: string;
+      /** RFC 3339 */
+      finished_after?: string;
       /** 1 to 500; 50 when absent */
       limit?: number;
       /** `next` of the previous page; keep every filter unchanged */
       cursor?: string;
       /** true: `waiting_for` says why a waiting job waits */
       explain?: boolean;
+      /** true: `counts` says how many jobs match */
+      count?: boolean;
     };
     body: undefined;
     answer: JobList;
@@ -2361,6 +2648,13 @@ export interface Operations {
     };
     body: undefined;
     answer: LeaseList;
+  };
+  /** Lists bulk operations: those that run, and the latest that have ended. */
+  list_operations: {
+    path: undefined;
+    query: undefined;
+    body: undefined;
+    answer: OperationList;
   };
   /** Lists profiles, newest first. */
   list_profiles: {
@@ -2665,6 +2959,13 @@ export interface Operations {
     body: StartBrowserRequest;
     answer: Job;
   };
+  /** Starts a bulk operation: cancels or retries every job of a filter, in the background. */
+  start_bulk: {
+    path: undefined;
+    query: undefined;
+    body: BulkRequest;
+    answer: Operation;
+  };
   /**
    * Closes the browser of a profile: submits a job of the kind `browser_stop`. A browser that is not open
    * counts as closed.
@@ -2762,8 +3063,10 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   beat_lease: ["POST", "/v1/leases/{id}/heartbeat"],
   begin_drain: ["POST", "/v1/drain"],
   cancel_job: ["POST", "/v1/jobs/{id}/cancel"],
+  cancel_operation: ["POST", "/v1/operations/{id}/cancel"],
   cancel_run: ["POST", "/v1/runs/{id}/cancel"],
   change_worker_packages: ["POST", "/v1/workers/{id}/packages"],
+  count_jobs: ["GET", "/v1/jobs/counts"],
   create_profile: ["POST", "/v1/profiles"],
   create_schedule: ["POST", "/v1/schedules"],
   create_token: ["POST", "/v1/tokens"],
@@ -2791,6 +3094,7 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   get_livez: ["GET", "/livez"],
   get_metrics: ["GET", "/metrics"],
   get_openapi: ["GET", "/openapi.json"],
+  get_operation: ["GET", "/v1/operations/{id}"],
   get_profile: ["GET", "/v1/profiles/{id}"],
   get_readyz: ["GET", "/readyz"],
   get_run: ["GET", "/v1/runs/{id}"],
@@ -2798,6 +3102,7 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   get_schema: ["GET", "/v1/schemas/{name}"],
   get_session: ["GET", "/v1/sessions/{key}"],
   get_stats: ["GET", "/v1/stats"],
+  get_stats_history: ["GET", "/v1/stats/history"],
   get_token: ["GET", "/v1/tokens/{id}"],
   get_worker: ["GET", "/v1/workers/{id}"],
   list_all_schedule_firings: ["GET", "/v1/schedules/firings"],
@@ -2813,6 +3118,7 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   list_jobs: ["GET", "/v1/jobs"],
   list_lanes: ["GET", "/v1/lanes"],
   list_leases: ["GET", "/v1/leases"],
+  list_operations: ["GET", "/v1/operations"],
   list_profiles: ["GET", "/v1/profiles"],
   list_runs: ["GET", "/v1/runs"],
   list_schedule_firings: ["GET", "/v1/schedules/{id}/firings"],
@@ -2843,6 +3149,7 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   revoke_token: ["DELETE", "/v1/tokens/{id}"],
   rotate_token: ["POST", "/v1/tokens/{id}/rotate"],
   start_browser: ["POST", "/v1/browsers/{profile}/start"],
+  start_bulk: ["POST", "/v1/jobs/bulk"],
   stop_browser: ["POST", "/v1/browsers/{profile}/stop"],
   stop_session: ["POST", "/v1/sessions/{key}/stop"],
   stop_whole_session: ["POST", "/v1/sessions/{key}/stopall"],

@@ -15,6 +15,7 @@ use laneway_core::{
     Overlap, QuietRule, QuietState, Reason, Role, RunState, SessionMode, Span,
 };
 use laneway_runtime::config::{self, QUEUED_MAX, RUNNING_MAX};
+use laneway_runtime::store::search::SEARCH_LEN_MAX;
 use laneway_wire::BATCH_JOBS_MAX;
 use laneway_wire::frame::TEXT_LEN_MAX;
 use serde_json::{Value, json};
@@ -96,16 +97,23 @@ pub fn of_parameter(path: &str, parameter: &str) -> Option<Value> {
         ("profiles", "id") | ("browsers", "profile") => profile_id(),
         ("profiles", "status") => values(&PROFILE_STATUSES),
         ("profiles", "search") => json!({"maxLength": NAME_LEN_MAX}),
+        ("operations", "id") => pattern("^op_[0-9a-f]{32}$"),
         ("workers" | "instances" | "tokens", "id") | ("lanes", "name") => plain(),
         ("schedules", "name") | ("sessions", "key") | (_, "session") => printable(),
-        (_, "lane" | "agent" | "kind" | "tag" | "worker" | "client" | "Idempotency-Key") => plain(),
+        ("jobs", "search") => json!({"maxLength": SEARCH_LEN_MAX}),
+        ("jobs", "reason") => list_of(Reason::ALL.map(Reason::as_str).as_slice()),
+        ("jobs", "by") => values(&["lane", "kind", "agent", "error_code"]),
+        (_, "lane" | "agent" | "kind" | "tag" | "error_code" | "worker" | "client" | "Idempotency-Key") => {
+            plain()
+        }
         (_, "Laneway-Tenant") | ("schemas", "name") => plain(),
         ("schedules" | "sessions", "after") => printable(),
-        (_, "created_before" | "created_after") => moment(),
+        (_, "created_before" | "created_after" | "finished_before" | "finished_after") => moment(),
         (_, "wait") => span(Span(0), WAIT_MAX),
         ("audit", "action") => actions(),
         ("jobs", "limit") if path.ends_with("/events") => json!({"minimum": 1, "maximum": 1_000}),
         (_, "limit") => json!({"minimum": 1, "maximum": LIMIT_MAX}),
+        ("stats", "range") => values(&["1h", "1d"]),
         ("jobs", "state") => list_of(JobState::ALL.map(JobState::as_str).as_slice()),
         ("runs", "state") => list_of(RunState::ALL.map(RunState::as_str).as_slice()),
         ("deliveries", "state") => values(&DeliveryState::ALL.map(DeliveryState::as_str)),
@@ -118,6 +126,8 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         ("Job" | "Explanation", "state") => values(&JobState::ALL.map(JobState::as_str)),
         ("Job" | "EventJob", "reason") => values(&Reason::ALL.map(Reason::as_str)),
+        ("BulkRequest" | "Operation", "action") => values(&["cancel", "retry"]),
+        ("Operation", "state") => values(&["running", "done", "canceled", "failed"]),
         ("Attempt", "state") => {
             let open = [JobState::Assigned.as_str(), JobState::Running.as_str()];
             values(&[&open[..], &AttemptEnd::ALL.map(AttemptEnd::as_str)].concat())
@@ -127,6 +137,7 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
         ("Run" | "RunRequest", "failure") => values(&FailurePolicy::ALL.map(FailurePolicy::as_str)),
         ("Delivery", "state") => values(&DeliveryState::ALL.map(DeliveryState::as_str)),
         ("Token", "state") => values(&["active", "expired", "revoked"]),
+        ("StatsHistory", "range") => values(&["1h", "1d"]),
         ("Token" | "TokenRequest" | "Caller", "role") => values(&Role::ALL.map(Role::as_str)),
         ("Worker", "state") => values(&Standing::ALL.map(Standing::as_str)),
         ("ScheduleFiring", "status") | ("Schedule", "last_status") => {
@@ -214,6 +225,12 @@ fn id(schema: &str, field: &str) -> Option<Value> {
         ("Profile" | "ProfileRequest", "id") | ("Profile", "cloned_from") | ("OpenBrowser", "profile") => {
             profile_id()
         }
+        ("Operation", "id") => pattern("^op_[0-9a-f]{32}$"),
+        ("JobSelection", "state" | "reason") => pattern("^[a-z_]+(,[a-z_]+)*$"),
+        ("JobSelection", "search") => json!({"maxLength": SEARCH_LEN_MAX}),
+        ("JobSelection", "session") => printable(),
+        ("JobSelection", "lane" | "agent" | "kind" | "tag" | "error_code") => plain(),
+        ("JobGroup", "name") | ("Operation", "created_by") => printable(),
         ("JobArtifact", "id") => pattern(&format!("^{HEX}\\.[0-9]+$")),
         _ => return None,
     })
@@ -308,6 +325,9 @@ fn time(schema: &str, field: &str) -> Option<Value> {
         ("SessionObject", "debounce") => span(Span(0), SESSION_DEBOUNCE_MAX),
         ("SessionObject", "debounce_max") => span(Span(0), SESSION_DEBOUNCE_TOTAL_MAX),
         ("PreviewRequest", "from") => moment(),
+        ("JobSelection", "created_before" | "created_after" | "finished_before" | "finished_after") => {
+            moment()
+        }
         (_, "timeout" | "queue_timeout" | "expected_duration" | "every" | "jitter")
         | (_, "retention" | "aging_step" | "retry_after") => pattern(SPAN),
         (_, "at" | "timestamp" | "slot" | "last_slot" | "deadline" | "not_before" | "anchor") => moment(),

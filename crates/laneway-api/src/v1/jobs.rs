@@ -9,14 +9,14 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use laneway_core::{JobId, Reply, Span};
 use laneway_runtime::Retried;
-use laneway_runtime::store::JobView;
-use laneway_wire::{AttemptList, EventList, Explanation, Job, JobList, LogList, Problem};
+use laneway_runtime::store::{CountBy, JobView, Reader};
+use laneway_wire::{AttemptList, EventList, Explanation, Job, JobCounts, JobList, LogList, Problem};
 
 use crate::api::Api;
 use crate::auth::{self, Caller};
 use crate::convert;
 use crate::error::{ApiError, Code};
-use crate::query::{Call, NoInput, NoParameters, Parameters, PathJob};
+use crate::query::{Call, JOB_FILTERS, NoInput, NoParameters, Parameters, PathJob};
 use crate::render;
 use crate::reply::{self, Answer};
 use crate::v1::{schedules, submit};
@@ -73,35 +73,32 @@ pub async fn get_job_payload(Call(api, caller): Call, PathJob(id): PathJob, _: N
         ("state" = Option<String>, Query, description = "One or more states: repeated, or separated by commas."),
         ("lane" = Option<String>, Query), ("agent" = Option<String>, Query), ("kind" = Option<String>, Query),
         ("session" = Option<String>, Query), ("tag" = Option<String>, Query),
+        ("error_code" = Option<String>, Query, description = "The code of the error that ended the job."),
+        ("reason" = Option<String>, Query, description = "One or more reasons of the end: repeated, or separated by commas."),
+        ("search" = Option<String>, Query, description = "Words: each must begin a word of the kind, the agent, a tag, or the error. Or the beginning of an id."),
         ("created_before" = Option<String>, Query, description = "RFC 3339"),
         ("created_after" = Option<String>, Query, description = "RFC 3339"),
+        ("finished_before" = Option<String>, Query, description = "RFC 3339"),
+        ("finished_after" = Option<String>, Query, description = "RFC 3339"),
         ("limit" = Option<usize>, Query, description = "1 to 500; 50 when absent"),
         ("cursor" = Option<String>, Query, description = "`next` of the previous page; keep every filter unchanged"),
         ("explain" = Option<bool>, Query, description = "true: `waiting_for` says why a waiting job waits"),
+        ("count" = Option<bool>, Query, description = "true: `counts` says how many jobs match"),
     ),
     responses((status = 200, body = JobList<'_>), (status = 400, description = "invalid_field, unknown_field, invalid_cursor", body = Problem))
 )]
 pub async fn list_jobs(Call(api, caller): Call, list: Parameters) -> Answer {
-    let known = [
-        "state",
-        "lane",
-        "agent",
-        "kind",
-        "session",
-        "tag",
-        "created_before",
-        "created_after",
-        "limit",
-        "cursor",
-        "explain",
-    ];
-    let list = list.only(&known)?;
+    let list = list.only(&[&JOB_FILTERS[..], &["limit", "cursor", "explain", "count"]].concat())?;
     let (filter, limit) = (list.job_filter(caller.scope())?, list.limit()?);
     let name = format!("jobs {filter:?}");
     let before =
         list.get("cursor").map(|cursor| api.cursors.read(&name, cursor)).transpose()?.map(laneway_core::Seq);
-    let tenant = filter.tenant.clone();
-    let page = api.scheduler.list(tenant, move |reader| reader.jobs(&filter, before, limit)).await?;
+    let (tenant, counted) = (filter.tenant.clone(), list.flag("count")?);
+    let read = move |reader: &dyn Reader| {
+        let counts = if counted { reader.count_jobs(&filter, CountBy::Nothing)? } else { None };
+        Ok((reader.jobs(&filter, before, limit)?, counts))
+    };
+    let (page, counts) = api.scheduler.list(tenant, read).await?;
     let shown = page.items.iter().map(|view| render::job(view, api.scheduler.progress(view.row.id)));
     let mut jobs: Vec<Job<'_>> = shown.collect();
     if list.flag("explain")? {
@@ -109,7 +106,46 @@ pub async fn list_jobs(Call(api, caller): Call, list: Parameters) -> Answer {
             job.waiting_for = reason.map(Cow::Owned);
         }
     }
-    reply::ok(&JobList { jobs, next: page.next.map(|next| api.cursors.write(&name, next)) })
+    let next = page.next.map(|next| api.cursors.write(&name, next));
+    reply::ok(&JobList { jobs, next, counts: counts.map(render::job_counts) })
+}
+
+/// Counts jobs, by state and group.
+#[utoipa::path(
+    get, path = "/v1/jobs/counts", operation_id = "count_jobs", tag = "jobs",
+    params(
+        ("state" = Option<String>, Query, description = "One or more states: repeated, or separated by commas."),
+        ("lane" = Option<String>, Query), ("agent" = Option<String>, Query), ("kind" = Option<String>, Query),
+        ("session" = Option<String>, Query), ("tag" = Option<String>, Query),
+        ("error_code" = Option<String>, Query, description = "The code of the error that ended the job."),
+        ("reason" = Option<String>, Query, description = "One or more reasons of the end: repeated, or separated by commas."),
+        ("search" = Option<String>, Query, description = "Words: each must begin a word of the kind, the agent, a tag, or the error. Or the beginning of an id."),
+        ("created_before" = Option<String>, Query, description = "RFC 3339"),
+        ("created_after" = Option<String>, Query, description = "RFC 3339"),
+        ("finished_before" = Option<String>, Query, description = "RFC 3339"),
+        ("finished_after" = Option<String>, Query, description = "RFC 3339"),
+        ("by" = Option<String>, Query, description = "Count for each lane, kind, agent or error code."),
+    ),
+    responses((status = 200, body = JobCounts), (status = 400, description = "invalid_field, unknown_field", body = Problem))
+)]
+pub async fn count_jobs(Call(api, caller): Call, list: Parameters) -> Answer {
+    let list = list.only(&[&JOB_FILTERS[..], &["by"]].concat())?;
+    let filter = list.job_filter(caller.scope())?;
+    let by = match list.get("by") {
+        None => CountBy::Nothing,
+        Some("lane") => CountBy::Lane,
+        Some("kind") => CountBy::Kind,
+        Some("agent") => CountBy::Agent,
+        Some("error_code") => CountBy::ErrorCode,
+        Some(_) => return Err(ApiError::field("by", "must be one of lane, kind, agent, error_code")),
+    };
+    let tenant = filter.tenant.clone();
+    let counts = api.scheduler.list(tenant, move |reader| reader.count_jobs(&filter, by)).await?;
+    let too_many = || {
+        let detail = "too many jobs would have to be read to count these; leave out finished_before and finished_after, or search for longer words";
+        ApiError::new(Code::InvalidField, detail)
+    };
+    reply::ok(&render::job_counts(counts.ok_or_else(too_many)?))
 }
 
 /// Cancels a job.

@@ -99,7 +99,10 @@ async fn change(api: &Api, caller: &Caller, name: &Name, keys: Value) -> Result<
 /// The lane, if the configuration in effect has it. The engine keeps removed lanes longer, but they cannot be
 /// changed.
 async fn find(api: &Api, caller: &Caller, name: &Name) -> Result<Lane, ApiError> {
-    let no_lane = || ApiError::new(Code::NotFound, "the lane does not exist; create it with PUT");
+    let no_lane = || {
+        let detail = format!("there is no lane \"{name}\"; list all lanes with GET /v1/lanes");
+        ApiError::new(Code::NotFound, detail)
+    };
     if !api.config.current().settings().lanes.contains_key(name) {
         return Err(no_lane());
     }

@@ -251,7 +251,7 @@ async fn update(
 
 async fn read(api: &Api, request: Request) -> Result<Received, ApiError> {
     let (parts, body) = request.into_parts();
-    let received = body::read(api, &parts.headers, body, api.config.current().server.body_max).await?;
+    let received = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
     if !received.is_empty() {
         json::check_content_type(&parts.headers)?;
     }

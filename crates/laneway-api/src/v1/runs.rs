@@ -50,7 +50,7 @@ pub async fn submit_run(Call(api, caller): Call, _: NoParameters, request: Reque
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
-    let bytes = body::read(&api, &parts.headers, body, RUN_BODY_MAX.max(config.server.body_max)).await?;
+    let bytes = body::read(&parts.headers, body, RUN_BODY_MAX.max(config.server.body_max)).await?;
     let preparer = Preparer { api: api.clone(), caller: caller.clone(), config };
     let (spec, prepared) = if bytes.len() <= LARGE_RUN {
         preparer.prepare(&parts.headers, &bytes)?

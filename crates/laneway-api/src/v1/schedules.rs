@@ -75,7 +75,7 @@ pub async fn create_schedule(Call(api, caller): Call, _: NoParameters, request: 
     let remedy = "is not accepted for schedules; omit it: a second schedule of the same name is rejected";
     submit::reject_key(&parts.headers, remedy)?;
     let config = api.config.current();
-    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
+    let bytes = body::read(&parts.headers, body, config.server.body_max).await?;
     let request: ScheduleRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
     let (settings, now) = (config.settings(), api.scheduler.wall());
     let spec = convert::schedule_spec(&request, &caller.tenant, settings, &api.names, now)?;
@@ -121,7 +121,7 @@ pub async fn update_schedule(
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
-    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
+    let bytes = body::read(&parts.headers, body, config.server.body_max).await?;
     let request: SchedulePatchRequest<'_> = json::parse(&bytes, json::DEPTH_MAX + 1)?;
     let (settings, now) = (config.settings(), api.scheduler.wall());
     // A DNS lookup may be slow, so a new callback is checked before the lock is taken.
@@ -327,7 +327,7 @@ fn must_hold(api: &Api, schedule: &Schedule, headers: &HeaderMap) -> Result<(), 
 }
 
 /// True when the request names the user whose credentials a job of this kind and payload uses, or when there is none.
-pub(super) fn holds_credential(api: &Api, kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
+pub(crate) fn holds_credential(api: &Api, kind: &Name, payload: &[u8], headers: &HeaderMap) -> bool {
     let credential = headers.get(CREDENTIAL_HEADER).and_then(|value| value.to_str().ok());
     (api.credentials)(kind, payload, credential)
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use laneway_core::engine::Stats;
 use laneway_wire::{Health, HealthQueue, Index, Problem, Readiness};
@@ -24,7 +24,12 @@ const OPENAPI: &str = include_str!("../../../../docs/schema/openapi.json");
 
 /// Lists the paths of the server.
 #[utoipa::path(get, path = "/", operation_id = "get_index", tag = "server", responses((status = 200, body = Index)))]
-pub async fn get_index() -> Answer {
+pub async fn get_index(State(api): State<Api>, headers: HeaderMap) -> Answer {
+    // A person with a browser wants the dashboard.
+    if let Some(path) = api.dashboard.get().filter(|_| wants_page(&headers)) {
+        // Relative, so that it holds behind a proxy that adds a path.
+        return reply::see_other(&format!("{}/", path.trim_start_matches('/')));
+    }
     let links = [
         ("api", "/v1"),
         ("openapi", "/openapi.json"),
@@ -39,6 +44,12 @@ pub async fn get_index() -> Answer {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         links: links.map(|(name, path)| (name.to_owned(), path.to_owned())).into(),
     })
+}
+
+/// True for a browser that opens the address: it names HTML, and programs do not.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accept.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("text/html"))
 }
 
 /// Responds while the process is alive.

@@ -66,7 +66,7 @@ pub async fn submit_job(Call(api, caller): Call, _: NoParameters, request: Reque
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
     let config = api.config.current();
-    let bytes = body::read(&api, &parts.headers, body, config.server.body_max).await?;
+    let bytes = body::read(&parts.headers, body, config.server.body_max).await?;
     let mut job: JobRequest<'_> = json::parse_job(&bytes)?;
     if let Some(key) = key_of_header(&parts.headers, job.idempotency_key.as_deref())? {
         job.idempotency_key = Some(Cow::Borrowed(key));
@@ -300,7 +300,7 @@ async fn read_batch(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(Vec<Prepared>, bool), ApiError> {
-    let bytes = body::read(&preparer.api, headers, body, LARGE_BATCH).await?;
+    let bytes = body::read(headers, body, LARGE_BATCH).await?;
     let text = json::check(&bytes, json::DEPTH_MAX + 2)?;
     Ok(match laneway_wire::json::parse_batch(text) {
         Ok(BatchRequest { jobs, atomic }) => (preparer.prepare_all(jobs.into_iter().map(Ok)).await, atomic),

@@ -121,7 +121,7 @@ pub async fn rotate_token(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     json::check_content_type(&parts.headers)?;
-    let bytes = body::read(&api, &parts.headers, body, api.config.current().server.body_max).await?;
+    let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
     let asked: RotateTokenRequest =
         if bytes.is_empty() { RotateTokenRequest::default() } else { json::parse(&bytes, json::DEPTH_MAX)? };
     let grace =

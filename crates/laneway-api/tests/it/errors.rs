@@ -97,7 +97,7 @@ async fn errors_in_the_path() {
           limit must be from 1 to 500
         400 unknown_field: The field is unknown
           field: lne
-          lne: unknown parameter; use state, lane, agent, kind, session, tag, created_before, created_after, limit, cursor, explain
+          lne: unknown parameter; did you mean lane?
     "#]]
     .assert_eq(&problems);
     for path in ["/v1/jobs/%ff", "/v1/jobs/%00", "/v1/lanes/%ff", "/v1/tokens/%ff%fe"] {

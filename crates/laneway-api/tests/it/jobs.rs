@@ -224,6 +224,12 @@ async fn lists_and_pages(world: &World) {
         ("&agent=a0&kind=k0&tag=all", 3),
         ("&created_after=2023-11-14T22:13:19Z", 25),
         ("&created_before=2023-11-14T22:13:20Z", 0),
+        ("&search=k1", 12),
+        ("&search=k1%20A3", 3),
+        ("&search=unknown", 0),
+        ("&error_code=timeout", 0),
+        ("&reason=requested", 0),
+        ("&finished_after=2023-11-14T22:13:19Z", 0),
     ] {
         assert_eq!(walk(world, filter, 3).await.len(), count, "{filter}");
     }
@@ -231,6 +237,32 @@ async fn lists_and_pages(world: &World) {
     world.ask("POST", &format!("/v1/jobs/{ended}/cancel"), "").await;
     let canceled = walk(world, "&state=canceled", 10).await;
     assert_eq!(canceled.iter().map(|job| job["id"].as_str().unwrap()).collect::<Vec<_>>(), [ended]);
+    for filter in
+        ["&reason=requested,done", "&finished_after=2023-11-14T22:13:19Z", &format!("&search={ended}")]
+    {
+        assert_eq!(walk(world, filter, 10).await.len(), 1, "{filter}");
+    }
+    let counted = world.ask("GET", "/v1/jobs?count=true&limit=1", "").await;
+    assert_eq!(
+        counted["counts"],
+        json!({"total": 25, "states": {"canceled": 1, "queued": 24}, "more_groups": 0})
+    );
+    let counted = world.ask("GET", "/v1/jobs/counts?by=kind&state=queued,canceled", "").await;
+    let (kind, other) = (&counted["groups"][0], &counted["groups"][1]);
+    assert_eq!((&kind["name"], &kind["total"], &other["total"]), (&json!("k0"), &json!(13), &json!(12)));
+    assert_eq!(counted["total"], 25);
+    for (path, field) in [
+        ("/v1/jobs?search=-", "search"),
+        ("/v1/jobs?reason=bored", "reason"),
+        ("/v1/jobs?error_code=a%20b", "error_code"),
+        ("/v1/jobs?finished_after=yesterday", "finished_after"),
+        ("/v1/jobs/counts?by=color", "by"),
+        ("/v1/jobs/counts?limit=1", "limit"),
+        ("/v1/jobs?serach=x", "serach"),
+    ] {
+        let (status, problem) = answer(world.request("GET", path)).await;
+        assert_eq!((status.as_u16(), &problem["field"]), (400, &json!(field)), "{path}: {problem}");
+    }
 }
 
 #[tokio::test]

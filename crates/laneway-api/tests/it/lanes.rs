@@ -64,7 +64,7 @@ async fn pauses_and_resumes() {
     assert_eq!(world.ask("POST", "/v1/lanes/main/resume", "").await["paused"], false);
     expect![[r#"
         404 not_found: It does not exist
-          the lane does not exist; create it with PUT
+          there is no lane "nowhere"; list all lanes with GET /v1/lanes
     "#]]
     .assert_eq(&world.problem("POST", "/v1/lanes/nowhere/pause", "").await);
 }

@@ -5,6 +5,7 @@
 mod audit;
 mod authority;
 mod browsers;
+mod bulk;
 mod callbacks;
 mod callers;
 mod config;
@@ -13,6 +14,7 @@ mod dialects;
 mod errors;
 mod events;
 mod first_use;
+mod history;
 mod instances;
 mod jobs;
 mod lanes;

@@ -73,10 +73,13 @@ pub(super) fn of(options: &LaunchOptions, data_dir: &Path, proxy_server: Option<
     arguments
 }
 
+/// The folder of a data directory for reports of crashes.
+pub(super) const CRASH_REPORTS: &str = "Crash Reports";
+
 /// The variables for these options.
 pub(super) fn environment_of(options: &LaunchOptions, data_dir: &Path) -> Vec<(&'static str, OsString)> {
     // Reports of crashes would go to the user's own configuration. Chromium does not work without the handler of crashes.
-    let mut variables = vec![("BREAKPAD_DUMP_LOCATION", data_dir.join("Crash Reports").into())];
+    let mut variables = vec![("BREAKPAD_DUMP_LOCATION", data_dir.join(CRASH_REPORTS).into())];
     if let Some(time_zone) = &options.time_zone {
         variables.push(("TZ", time_zone.into()));
     }

@@ -1,6 +1,7 @@
 //! A running browser.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::launch::Ready;
 use super::ports::DebugPort;
 use super::process::{Exit, Process, ProcessStart, members};
+use super::record::{Identity, crash_handlers};
 use crate::devtools::{Connection, DevToolsError, Hub, Outgoing};
 use crate::page::Page;
 use crate::proxy::Relay;
@@ -19,6 +21,8 @@ use crate::proxy::Relay;
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// How long the system may take to act on a SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
+/// How long the handler of crashes may take to end after its browser, before it is killed.
+const HANDLER_GRACE: Duration = Duration::from_millis(500);
 /// How often the rest of the process group is looked for.
 const GROUP_CHECK: Duration = Duration::from_millis(5);
 
@@ -30,6 +34,7 @@ pub struct Browser {
 
 struct Inner {
     process: Process,
+    data_dir: PathBuf,
     started: ProcessStart,
     debug_port: DebugPort,
     devtools_url: String,
@@ -71,11 +76,19 @@ impl fmt::Debug for Browser {
 
 impl Browser {
     pub(super) fn new(process: Process, ready: Ready) -> Browser {
-        let Ready { port, url, connection, hub, relay } = ready;
+        let Ready { data_dir, port, url, connection, hub, relay } = ready;
         let unknown = || ProcessStart { boot: String::new(), ticks: 0 };
         let started = ProcessStart::of(process.pid()).unwrap_or_else(unknown);
-        let inner =
-            Inner { process, started, debug_port: port, devtools_url: url, connection, hub, _relay: relay };
+        let inner = Inner {
+            process,
+            data_dir,
+            started,
+            debug_port: port,
+            devtools_url: url,
+            connection,
+            hub,
+            _relay: relay,
+        };
         Browser { inner: Arc::new(inner) }
     }
 
@@ -112,6 +125,11 @@ impl Browser {
     /// Stops it: DevTools closes it, after half of `grace` comes SIGTERM, and at the end of `grace` SIGKILL for the whole group.
     /// When it returns, no process of the group is left, except after [`Stopped::StillRunning`].
     pub async fn stop(&self, grace: Duration) -> Stopped {
+        // Those of this browser: as soon as it has ended, another one may start with the same directory.
+        let handlers = match self.exit() {
+            None => crash_handlers(&self.inner.data_dir),
+            Some(_) => Vec::new(),
+        };
         let stopped = self.end(grace).await;
         if stopped == Stopped::StillRunning {
             return stopped;
@@ -124,7 +142,7 @@ impl Browser {
             }
             sleep(GROUP_CHECK).await;
         }
-        stopped
+        if end_crash_handlers(handlers, limit).await { stopped } else { Stopped::StillRunning }
     }
 
     async fn end(&self, grace: Duration) -> Stopped {
@@ -205,5 +223,21 @@ impl Browser {
             Err(DevToolsError::Rejected { .. }) => Err(DevToolsError::NoTab(tab.to_owned())),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Chromium starts the handlers of its crashes in groups of their own. They end after the browser; one that does not is killed. False: one
+/// is still running at `limit`.
+async fn end_crash_handlers(mut handlers: Vec<Identity>, limit: Instant) -> bool {
+    let grace = Instant::now() + HANDLER_GRACE;
+    loop {
+        handlers.retain(Identity::is_running);
+        if handlers.is_empty() || Instant::now() >= limit {
+            return handlers.is_empty();
+        }
+        if Instant::now() >= grace {
+            handlers.iter().for_each(Identity::kill);
+        }
+        sleep(GROUP_CHECK).await;
     }
 }

@@ -295,7 +295,7 @@ impl Start {
             exit = process.exited() => Err(self.ended(exit, output.last_lines())),
         };
         let connection = connected?;
-        Ok(Ready { port, url, connection, hub, relay: self.relay })
+        Ok(Ready { data_dir: self.data_dir, port, url, connection, hub, relay: self.relay })
     }
 
     async fn connect(&self, port: u16, url: &str, hub: &Arc<Hub>) -> Result<Connection, LaunchError> {
@@ -352,6 +352,7 @@ fn port_of(url: &str) -> Option<u16> {
 
 /// What a browser that answered consists of, apart from its process.
 pub(super) struct Ready {
+    pub(super) data_dir: PathBuf,
     pub(super) port: DebugPort,
     pub(super) url: String,
     pub(super) connection: Connection,

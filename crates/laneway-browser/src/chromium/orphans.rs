@@ -6,8 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal};
-
 use super::record::{Identity, Record, recorded_below};
 
 /// How deep data directories are: `<root>/<tenant>/<profile>`, and one to spare.
@@ -72,18 +70,9 @@ impl Orphan {
                 let pids = left.iter().map(|process| process.pid).collect();
                 return Err(StillRunning { data_dir: self.data_dir.clone(), pids });
             }
-            left.into_iter().for_each(kill);
+            left.into_iter().for_each(Identity::kill);
             std::thread::park_timeout(END_CHECK);
         }
-    }
-}
-
-/// Kills exactly this process: the descriptor keeps its pid from meaning another one between the check and the signal.
-fn kill(process: &Identity) {
-    let Some(pid) = Pid::from_raw(process.pid as i32) else { return };
-    let Ok(descriptor) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if process.is_running() {
-        let _ = rustix::process::pidfd_send_signal(descriptor, Signal::KILL);
     }
 }
 

@@ -6,8 +6,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
+use super::arguments::CRASH_REPORTS;
 use super::process::{ProcessStart, Stat, boot_id, pids};
 
 /// The name of the file in the data directory.
@@ -36,6 +38,15 @@ impl Identity {
     pub(super) fn is_running(&self) -> bool {
         ProcessStart::of(self.pid).is_some_and(|start| start == self.start)
             && Stat::of(self.pid).is_some_and(|stat| !stat.is_zombie)
+    }
+
+    /// Kills exactly this process: the descriptor keeps its pid from meaning another one between the check and the signal.
+    pub(super) fn kill(&self) {
+        let Some(pid) = Pid::from_raw(self.pid as i32) else { return };
+        let Ok(descriptor) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if self.is_running() {
+            let _ = rustix::process::pidfd_send_signal(descriptor, Signal::KILL);
+        }
     }
 }
 
@@ -110,9 +121,20 @@ fn running_leader(data_dir: &Path, ticks: u64) -> Option<u32> {
 
 /// True if the process was started with this data directory.
 fn is_of(pid: u32, data_dir: &Path) -> bool {
+    has_argument(pid, "--user-data-dir=", data_dir)
+}
+
+/// The handlers of crashes of the browser that has this data directory open.
+pub(super) fn crash_handlers(data_dir: &Path) -> Vec<Identity> {
+    let reports = data_dir.join(CRASH_REPORTS);
+    pids().filter(|pid| has_argument(*pid, "--database=", &reports)).filter_map(Identity::of).collect()
+}
+
+/// True if the process has this option with this path among its arguments.
+fn has_argument(pid: u32, option: &str, path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let Ok(command) = std::fs::read(format!("/proc/{pid}/cmdline")) else { return false };
-    let wanted = [b"--user-data-dir=", data_dir.as_os_str().as_bytes()].concat();
+    let wanted = [option.as_bytes(), path.as_os_str().as_bytes()].concat();
     command.split(|byte| *byte == 0).any(|argument| argument == wanted)
 }
 

@@ -131,7 +131,11 @@ impl ScriptPayload {
             (Some(script), None) => {
                 let bad = |bad: crate::script::BadScript| {
                     let field = format!("script.{}", bad.to_string().split(": ").next().unwrap_or_default());
-                    BadPayload::new(field, PayloadProblem::Range, bad.reason)
+                    let message = match bad.reason.strip_prefix("it ") {
+                        Some(rest) => rest.to_owned(),
+                        None => format!("is not valid: {}", bad.reason),
+                    };
+                    BadPayload::new(field, PayloadProblem::Range, message)
                 };
                 Script::parse(&script).map_err(bad)?;
                 ScriptWork::Script(script)

@@ -53,7 +53,7 @@ async fn run_script(
     let (page, is_new) = page_for(running, tab_id.as_deref()).await?;
     let output = Arc::new(Output { context: context.clone(), artifacts: Mutex::default() });
     let ran = tokio::select! {
-        ran = script.run(&page, output.as_ref(), context.cancellation()) => ran.map_err(not_done),
+        ran = script.run(&page, output.as_ref(), context.cancellation()) => ran.map_err(|error| not_done(context, error)),
         exit = running.browser.exited() => {
             let message = format!("the browser ended while the script ran: {exit}");
             Err(Failure::permanent("browser_crashed", message).into())
@@ -98,10 +98,12 @@ async fn page_for(running: &Running, tab: Option<&str>) -> Result<(Page, bool), 
     }
 }
 
-fn not_done(error: ScriptError) -> NotDone {
+fn not_done(context: &JobContext, error: ScriptError) -> NotDone {
     match error {
         ScriptError::Canceled => NotDone::Canceled,
         error => {
+            // A dialect may show less than that.
+            context.log(&error.to_string());
             let failure = Failure::permanent(error.code(), error.to_string());
             Failure { retryable: error.retryable(), ..failure }.into()
         }

@@ -100,6 +100,8 @@ async fn launch(
         Ok(browser) => Ok(browser),
         Err(LaunchError::Canceled) => Err(NotDone::Canceled),
         Err(error) => {
+            // A dialect may show less than that.
+            context.log(&error.to_string());
             let failure = Failure::permanent(error.code(), error.to_string());
             Err(Failure { retryable: error.retryable(), ..failure }.into())
         }

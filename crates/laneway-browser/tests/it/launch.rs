@@ -71,6 +71,23 @@ async fn a_browser_starts_answers_and_stops() {
     assert_eq!(world.fails(json!({"kind": "text"})).await, "the tab is closed");
 }
 
+#[tokio::test]
+async fn a_handler_of_crashes_that_does_not_end_with_its_browser_is_killed() {
+    let world = World::start().await;
+    let data_dir = world.directory.path().join("profile").canonicalize().unwrap();
+    let pid = world.browser.pid();
+    // Chromium starts it in a group of its own.
+    let handlers: Vec<String> =
+        processes_of(&data_dir, pid).into_iter().filter(|process| process.contains("--database=")).collect();
+    for handler in &handlers {
+        let pid = handler.split(' ').next().unwrap();
+        assert!(std::process::Command::new("kill").args(["-STOP", pid]).status().unwrap().success());
+    }
+    let stopped = world.browser.stop(PATIENCE).await;
+    assert!(matches!(stopped, Stopped::Closed(_)), "{stopped:?}");
+    assert_eq!(processes_of(&data_dir, pid), [""; 0], "{handlers:?}");
+}
+
 /// The local addresses of sockets that listen on a port, as the system writes them.
 fn listening_addresses(port: u16) -> Vec<String> {
     let mut found = Vec::new();

@@ -102,7 +102,7 @@ async fn failed_steps_are_named() {
         failed(run(&world, &output, slow).await.unwrap_err()),
         (
             "steps[0] (wait): the element #none (visible) did not happen within 100 ms".to_owned(),
-            "timed_out",
+            "step_timed_out",
             true
         )
     );
@@ -117,7 +117,7 @@ async fn failed_steps_are_named() {
     world.site.put_silent("/silent");
     let never = json!({"steps": [{"kind": "navigate", "url": world.site.url("/silent"), "timeoutMs": 300}]});
     let error = run(&world, &output, never).await.unwrap_err();
-    assert_eq!((error.code(), error.retryable()), ("timed_out", true), "{error}");
+    assert_eq!((error.code(), error.retryable()), ("step_timed_out", true), "{error}");
     assert!(error.to_string().contains("an answer of http://127.0.0.1:"), "{error}");
     // A page whose image never comes.
     world.site.put_silent("/image");

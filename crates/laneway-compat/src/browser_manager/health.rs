@@ -35,7 +35,10 @@ pub async fn get_health(State(browser_manager): State<BrowserManager>) -> Result
             running: used.map_or(0, |used| used.open),
             max_concurrent: settings.lanes.get(&lane).map_or(0, |lane| lane.running_max),
         },
-        browsers: HealthBrowsers { active: browsers.open_count(None) as u64, max: browsers.open_max() },
+        browsers: HealthBrowsers {
+            active: browsers.open_count(None) as u64,
+            max: browsers.open_max_of_all(),
+        },
         db: store.as_str(),
         timestamp: time(now.wall),
     };

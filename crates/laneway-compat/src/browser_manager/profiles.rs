@@ -1,7 +1,7 @@
 //! Profiles: create, list, move to the recycle bin and restore. These calls are carried out at once and enqueue nothing.
 
 use axum::extract::{Path, RawQuery, Request};
-use laneway_browser::kinds::{ProxyTestPayload, TestedProxy};
+use laneway_browser::kinds::{PayloadProblem, ProxyTestPayload, TestedProxy};
 use laneway_browser::profiles::{
     Profile, ProfileError, ProfileFields, ProfileId, ProfileQuery, ProfileStatus, ProxySpec,
 };
@@ -33,7 +33,10 @@ pub async fn create_env(Call(browser_manager, caller): Call<BrowserManager>, req
     let mut fields = Fields::of_request(request).await?;
     let id = fields.opt_text("id", TEXT_MAX)?.map(|id| ProfileId::parse(&id)).transpose();
     // The id of a new profile is a field like any other.
-    let id = id.map_err(|bad| Problem::new(Code::OutOfRange, format!("id {}", bad.message)))?;
+    let id = id.map_err(|bad| {
+        let code = if bad.problem == PayloadProblem::TooLong { Code::TooLong } else { Code::OutOfRange };
+        Problem::new(code, format!("id {}", bad.message))
+    })?;
     let name = fields.opt_text("name", TEXT_MAX)?;
     let profile = ProfileFields {
         name: name.unwrap_or_else(|| format!("Profile {}", time(browser_manager.scheduler.wall()))),

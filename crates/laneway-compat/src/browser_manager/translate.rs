@@ -1,6 +1,7 @@
 //! Translates jobs of the scheduler into jobs of the dialect.
 
 use jiff::Timestamp;
+use laneway_browser::kinds::TIMEOUT_CODES;
 use laneway_core::{AttemptEnd, Failure, JobEnd, JobId, JobState, Reason, Span, Wall};
 use laneway_runtime::store::{AttemptView, JobView};
 use serde_json::Value;
@@ -12,8 +13,6 @@ use super::wire::Job;
 pub const EXECUTION_TIMEOUT: &str = "Execution timeout";
 /// The message of a job that waited too long.
 pub const QUEUE_TIMEOUT: &str = "Queue timeout";
-/// The code of the engine for an attempt that ran too long.
-const TIMED_OUT: &str = "timed_out";
 
 /// The names of the states of jobs.
 pub const STATUSES: [(&str, Status); 5] = [
@@ -145,7 +144,7 @@ fn failure_message(failure: &Failure) -> String {
 
 /// The dialect's text for an error.
 pub fn message_of(code: &str, message: &str) -> String {
-    if code == TIMED_OUT { EXECUTION_TIMEOUT.to_owned() } else { message.to_owned() }
+    if TIMEOUT_CODES.contains(&code) { EXECUTION_TIMEOUT.to_owned() } else { message.to_owned() }
 }
 
 /// How often a job was tried again: every failed or lost attempt was followed by another one, except the last attempt of a

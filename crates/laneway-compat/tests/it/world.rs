@@ -11,6 +11,7 @@ use laneway_compat::agent_turn::is_allowed;
 use laneway_core::{
     Command, JobId, LoadReading, Mono, Name, Now, Origin, QuietState, Role, Seed, Span, Wall,
 };
+use laneway_runtime::caller::Right;
 use laneway_runtime::config::{Layers, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Options, Running, Scheduler};
@@ -35,6 +36,8 @@ pub struct World {
     pub address: SocketAddr,
     pub client: Client,
     pub running: Running,
+    /// Every route of a dialect that is called by GET: its operation, and the right that it needs.
+    pub gets: Vec<(&'static str, Right)>,
     shutdown: CancellationToken,
     serving: JoinHandle<std::io::Result<()>>,
     /// The directory of browser profiles.
@@ -92,13 +95,15 @@ impl World {
         let browser_manager =
             laneway_compat::browser_manager::dialect(scheduler.clone(), live.clone(), browsers);
         let dialects = vec![pinchtab, synthia, astraflow, browser_manager];
+        let gets = dialects.iter().flat_map(|dialect| &dialect.routes).filter(|route| route.method == "GET");
+        let gets = gets.map(|route| (route.operation, route.right)).collect();
         let app = router_with(api.clone(), dialects).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(serve_app(listener, app, api, shutdown.clone()));
         let client = Client::builder().no_proxy().build().unwrap();
-        World { scheduler, live, clock, address, client, running, shutdown, serving, _dir: dir }
+        World { scheduler, live, clock, address, client, running, gets, shutdown, serving, _dir: dir }
     }
 
     /// Stops within `limit` and waits until the server has stopped.

@@ -15,7 +15,7 @@ pub(in crate::engine) mod submit;
 mod timing;
 
 pub(in crate::engine) use attempt::{Open, Resumed};
-pub(in crate::engine) use job::{Armed, Job, Wake};
+pub(in crate::engine) use job::{Armed, Job, Times, Wake};
 pub(in crate::engine) use optional_time::{MaybeMono, MaybeWall};
 
 use crate::capacity::Hours;
@@ -121,7 +121,8 @@ impl Jobs {
     /// A queued job has hours: notes when they end.
     pub(in crate::engine) fn begin_hours(&mut self, job: Ix<Job>, now: Wall) {
         if let Some(hours) = self.slab[job].hours {
-            self.slab[job].hours_end = Some(self.hours[hours].next_end(now)).into();
+            let end = self.hours[hours].next_end(now);
+            self.slab[job].change_times(|times| times.hours_end = Some(end).into());
         }
     }
 

@@ -65,21 +65,16 @@ impl Engine {
             let message = "storage runs low; free disk space, then store the record again";
             return Reply::Rejected(reject(RejectionCode::StorageLow, message));
         }
-        let version = self.numbers.last_event() + 1;
+        let version = match name.is_unlogged() {
+            true => replaces.unwrap_or(0).max(self.numbers.last_event()) + 1,
+            false => self.numbers.last_event() + 1,
+        };
         let created_at = created_at.unwrap_or(now.wall);
         let record = Record { name, version, body, created_at, updated_at: now.wall };
         if let Err(rejection) = self.records.check_limits(&record) {
             return Reply::Rejected(rejection);
         }
-        let (tenant, detail) = (record.name.tenant.clone(), format!("{} version {version}", record.name));
-        self.numbers.server_event(
-            now,
-            EventKind::RecordPut,
-            Some(tenant),
-            Some(origin),
-            detail.into(),
-            effects,
-        );
+        self.record_event(now, EventKind::RecordPut, (&record.name, version), origin, effects);
         self.records.insert(record.clone());
         let record = Box::new(record);
         effects.changes.push(Change::RecordPut { record: record.clone(), replaces });
@@ -101,17 +96,24 @@ impl Engine {
             return Reply::Conflict { version };
         }
         let record = self.records.remove(&name).expect("it was just found");
-        let (tenant, detail) = (name.tenant.clone(), format!("{name} version {version}"));
-        self.numbers.server_event(
-            now,
-            EventKind::RecordDeleted,
-            Some(tenant),
-            Some(origin),
-            detail.into(),
-            effects,
-        );
+        self.record_event(now, EventKind::RecordDeleted, (&name, version), origin, effects);
         effects.changes.push(Change::RecordDeleted { name: Box::new(name), version });
         Reply::Record(Box::new(record))
+    }
+
+    /// Logs the change of a record, unless its collection is unlogged.
+    fn record_event(
+        &mut self,
+        now: Now,
+        kind: EventKind,
+        (name, version): (&RecordName, u64),
+        origin: &Origin,
+        effects: &mut Effects,
+    ) {
+        if !name.is_unlogged() {
+            let (tenant, detail) = (name.tenant.clone(), format!("{name} version {version}"));
+            self.numbers.server_event(now, kind, Some(tenant), Some(origin), detail.into(), effects);
+        }
     }
 
     /// A record from before the restart.
@@ -122,6 +124,12 @@ impl Engine {
     /// One record.
     pub fn record(&self, name: &RecordName) -> Option<&Record> {
         self.records.get(name)
+    }
+
+    /// The records of a collection of every tenant.
+    pub fn records_of_all<'a>(&'a self, collection: &'a Name) -> impl Iterator<Item = &'a Record> {
+        let of = self.records.tenants.values().filter_map(move |of| of.collections.get(collection));
+        of.flat_map(|of| of.records.values())
     }
 
     /// Records of a collection after this id, in the order of their ids, `limit` at most.

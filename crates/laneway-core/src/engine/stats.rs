@@ -2,7 +2,7 @@
 
 use crate::Name;
 use crate::engine::Engine;
-use crate::engine::queue::stats::{AgentStats, LaneStats};
+use crate::engine::queue::stats::{AgentStats, LaneDepth, LaneStats};
 use crate::engine::webhooks::deliveries::DeliveryStats;
 
 /// The statistics of the server at one moment.
@@ -60,6 +60,11 @@ impl Engine {
     /// The agents of one lane, however many there are in others: those with jobs first, [`Stats::AGENTS_MAX`] at most.
     pub fn agents_in(&self, tenant: Option<&Name>, lane: &Name) -> Vec<AgentStats> {
         self.queue.agents_in(tenant, lane)
+    }
+
+    /// What waits and runs, by tenant and lane. Tenants and lanes without jobs are left out.
+    pub fn depths(&self) -> Vec<LaneDepth> {
+        self.queue.depths()
     }
 
     /// How many jobs wait in a lane; none in one that does not exist.

@@ -239,6 +239,11 @@ impl Reason {
         }
     }
 
+    /// The reason with this name.
+    pub fn parse(name: &str) -> Option<Reason> {
+        Reason::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+
     /// The code in stored rows.
     pub fn code(self) -> u8 {
         self as u8

@@ -140,6 +140,7 @@ fn server(root: &Section<'_>, schema: &Schema) -> ServerConfig {
         bodies_per_caller_max: section.size("bodies_per_caller_max", MIB..=TIB) as usize,
         allowed_hosts: allowed(&section, "allowed_hosts", is_host, "ops.example"),
         allowed_origins: allowed(&section, "allowed_origins", is_origin, "https://ops.example"),
+        viewer_payloads_hidden: section.one_of("viewer_payloads", &[("shown", false), ("hidden", true)]),
         tls: tls(&section),
     };
     section.finish();
@@ -215,6 +216,7 @@ fn log(root: &Section<'_>, schema: &Schema) -> LogConfig {
     let log = LogConfig {
         format: section.one_of("format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]),
         filter: section.text("filter"),
+        keep: Duration::from_millis(section.span("keep", Span(0)..=SPAN_MAX).0),
     };
     section.finish();
     log

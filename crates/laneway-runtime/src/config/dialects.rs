@@ -130,7 +130,7 @@ fn read_one(section: &Section<'_>, dialect: &'static DialectSection, schema: &Sc
             DialectKey::Text { key } => values.push((*key, Value::from(own.text(key)))),
             // Aliases are written out as the keys that they stand for by now. This names the key in "did you mean".
             DialectKey::Alias { key: [key], .. } => drop(own.get(key)),
-            DialectKey::Alias { .. } => {}
+            DialectKey::Alias { .. } | DialectKey::Follower { .. } => {}
         }
     }
     check_sections_of_aliases(&own, dialect);

@@ -223,6 +223,7 @@ impl List {
         self.put("bodies_per_caller_max", format_size(server.bodies_per_caller_max as u64));
         self.put("allowed_hosts", server.allowed_hosts.clone());
         self.put("allowed_origins", server.allowed_origins.clone());
+        self.put("viewer_payloads", if server.viewer_payloads_hidden { "hidden" } else { "shown" });
         if let Some(tls) = &server.tls {
             self.section(&["server", "tls"]);
             self.put("cert", tls.cert.display().to_string());
@@ -243,6 +244,7 @@ impl List {
             },
         );
         self.put("filter", log.filter.clone());
+        self.put("keep", span(Span(u64::try_from(log.keep.as_millis()).unwrap_or(u64::MAX))));
     }
 
     fn put(&mut self, key: &str, value: impl Into<Value>) {

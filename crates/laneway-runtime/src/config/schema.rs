@@ -78,6 +78,13 @@ pub enum DialectKey {
         /// The key that it stands for, from the root.
         to: &'static [&'static str],
     },
+    /// A further key that gets the value of an alias, unless the same layer or change sets that key itself.
+    Follower {
+        /// The key of the alias.
+        key: &'static [&'static str],
+        /// The key that follows it, from the root.
+        to: &'static [&'static str],
+    },
 }
 
 /// A rule for a number.

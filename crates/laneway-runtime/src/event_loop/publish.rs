@@ -39,6 +39,8 @@ impl Loop {
                 Notice::Superseded(connection) => to_workers.push((connection, ToWorker::Superseded)),
                 Notice::ProbeConnection(connection) => to_workers.push((connection, ToWorker::Probe)),
                 Notice::DrainConnection(connection) => to_workers.push((connection, ToWorker::Drain)),
+                // The history has counted it.
+                Notice::Waited { .. } => {}
                 Notice::Deliver { seq, job, number } => self.queue_delivery(DueDelivery { seq, job, number }),
                 Notice::Unserved { tenant, schedule, kind } => tracing::warn!(
                     %schedule, %kind, %tenant,

@@ -9,6 +9,7 @@ mod drain;
 mod events;
 mod failures;
 mod harness;
+mod history;
 mod jobs;
 mod load;
 mod log_lines;

@@ -403,6 +403,7 @@ impl Checker {
             Notice::Superseded(_)
             | Notice::DrainConnection(_)
             | Notice::ProbeConnection(_)
+            | Notice::Waited { .. }
             | Notice::Unserved { .. } => return Ok(()),
         };
         // One that was rebound twice in a batch is offered twice.

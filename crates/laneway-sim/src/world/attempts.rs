@@ -226,7 +226,10 @@ impl World {
                 self.deliveries.push(DeliveryTry { seq: *seq, job: *job, number: *number });
             }
             Notice::ProbeConnection(connection) => self.probed.push(*connection),
-            Notice::Superseded(_) | Notice::DrainConnection(_) | Notice::Unserved { .. } => {}
+            Notice::Superseded(_)
+            | Notice::DrainConnection(_)
+            | Notice::Waited { .. }
+            | Notice::Unserved { .. } => {}
             Notice::Stop { fence, connection, .. } => {
                 let same =
                     |attempt: &&mut SimAttempt| attempt.fence.attempt_id == fence.attempt_id && !attempt.cut;

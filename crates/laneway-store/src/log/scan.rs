@@ -113,6 +113,72 @@ pub(crate) fn scan(
     Ok(end)
 }
 
+/// Reads the records after `known.stored` of a log that was kept, in order: kept segments of the data directory, then those
+/// in use. After a graceful stop, the chain of checksums begins anew. Where records are missing or damaged, nothing after them
+/// is read, and the error says which.
+pub(crate) fn read_history(
+    data_dir: &Path,
+    known: Known,
+    visit: &mut dyn FnMut(Logged<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut paths = segments_of(&data_dir.join(super::KEPT))?;
+    paths.extend(segments_of(&data_dir.join(super::DIR))?);
+    // Segments before the one with the first record that is wanted are not needed.
+    let next = known.stored + 1;
+    let needed =
+        paths.iter().rposition(|path| first_of(path).is_some_and(|first| first <= next)).unwrap_or(0);
+    let mut end: Option<Scan> = None;
+    for path in &paths[needed.min(paths.len())..] {
+        let bytes = read_file(path)?;
+        let damaged = |why: String| StoreError::Damaged(format!("the commit log {}: {why}", path.display()));
+        let last = end.as_ref().map_or(known.stored, |end| end.last);
+        let header = SegmentHeader::decode(&bytes).filter(|header| path.ends_with(name_of(header.first)));
+        let Some(header) = header else {
+            if has_record_after(last, known.id, &bytes, 0) {
+                return Err(damaged("the header is not what was written".into()));
+            }
+            continue;
+        };
+        if header.id != known.id {
+            return Err(damaged("the log is not that of the store that the backup was made of".into()));
+        }
+        if header.first > last + 1 {
+            let missing = format!("commits {} to {} are missing", last + 1, header.first - 1);
+            return Err(damaged(format!(
+                "{missing}: take a later backup, or keep the log longer (log.keep)"
+            )));
+        }
+        let before = Scan { last: header.first - 1, sum: header.sum_before, ..Scan::default() };
+        let goes_on = |end: &Scan| header.first == end.last + 1 && [0, end.sum].contains(&header.sum_before);
+        if end.as_ref().is_some_and(|end| !goes_on(end)) {
+            return Err(damaged(format!(
+                "the segment does not continue the one before it at commit {}",
+                last + 1
+            )));
+        }
+        let scan = end.insert(before);
+        let at = read_records(&bytes, known, scan, visit)?;
+        if has_record_after(scan.last + 1, known.id, &bytes, at) {
+            return Err(damaged(format!(
+                "commit {} is not what was written, and others follow it",
+                scan.last + 1
+            )));
+        }
+    }
+    match end {
+        Some(end) if end.last >= known.stored => Ok(()),
+        _ => Err(StoreError::Unusable(format!(
+            "{} has no commit log that goes on after the backup; log.keep keeps it",
+            data_dir.display()
+        ))),
+    }
+}
+
+/// The number of the first record, from the name of a segment.
+fn first_of(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.parse().ok()
+}
+
 fn read_segment(
     path: &Path,
     known: Known,

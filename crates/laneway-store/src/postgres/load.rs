@@ -14,7 +14,7 @@ use crate::batch::Step;
 use crate::columns::{
     Columns, JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, retention_bucket, small,
 };
-use crate::live::Live;
+use crate::live::{Live, LiveChunk};
 use crate::logs::LogTally;
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
@@ -200,8 +200,7 @@ fn load_jobs(
     names: &mut Interner,
     visit: &mut dyn FnMut(Loaded),
 ) -> Result<(), ReadError> {
-    let seqs: Vec<Seq> =
-        state.live.chunks().into_iter().flat_map(|chunk| state.live.jobs_of(chunk)).collect();
+    let seqs: Vec<Seq> = state.live.chunks().iter().flat_map(LiveChunk::jobs).collect();
     let sql = format!("SELECT {JOB} FROM laneway.job WHERE seq = ANY($1) ORDER BY seq");
     for some in seqs.chunks(LOADED_AT_ONCE) {
         let rows = session.rows(&sql, vec![Param::seqs(some.iter().map(|seq| seq.0))])?;

@@ -7,11 +7,11 @@ use crate::StoreError;
 use crate::columns::{Columns, small};
 use crate::migration::Migration;
 
-/// Every migration, in order. The tables came with version 3.
+/// Every migration, in order. The tables came with version 4.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 3,
-    name: "0003_schema",
-    sql: include_str!("../../migrations/postgres/0003_schema.sql"),
+    version: 4,
+    name: "0004_schema",
+    sql: include_str!("../../migrations/postgres/0004_schema.sql"),
 }];
 
 /// Serialises the creation of the schema, which has no table to lock yet. The number is arbitrary; the lock ends with the

@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use super::offline::Offline;
 use super::pending::Commit;
 use super::whole::read_state;
-use super::{events, files, kept_keys, live, load, open, records, sessions};
+use super::{events, facets, files, kept_keys, live, load, open, records, sessions};
 use crate::StoreError;
 use crate::columns;
 use crate::columns::{
@@ -205,10 +205,12 @@ fn pages(conn: &Connection, report: &mut CheckReport) -> Result<(), StoreError> 
     loop {
         match rows.next() {
             Ok(Some(row)) => {
-                let what: String = row.get(0)?;
-                if what != "ok" {
-                    report.damage.push(Damage { table: "pages".into(), key: String::new(), what });
-                }
+                let found: String = row.get(0)?;
+                // Several findings may be in one row, after a line with the name of the database.
+                let lines = found.lines().filter(|line| *line != "ok" && !line.starts_with("***"));
+                let found =
+                    |what: &str| Damage { table: "pages".into(), key: String::new(), what: what.to_owned() };
+                report.damage.extend(lines.map(found));
             }
             Ok(None) => return Ok(()),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
@@ -357,6 +359,29 @@ fn tables(
     if !walk.is_over() {
         progress(CheckProgress { stage: "links", done: walk.report.rows, total: walk.total });
         links(conn, walk)?;
+        lists(conn, walk, progress)?;
+    }
+    Ok(())
+}
+
+/// The sets that lists are read from, against the jobs themselves.
+fn lists(
+    conn: &Connection,
+    walk: &mut Walk,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<(), StoreError> {
+    for chunk in facets::verify::chunks(conn)? {
+        if walk.is_over() {
+            walk.cut = true;
+            break;
+        }
+        match facets::verify::check_chunk(conn, chunk) {
+            Ok(None) => {}
+            Ok(Some(what)) | Err(StoreError::Damaged(what)) => walk.found("facet", chunk.to_string(), what),
+            Err(StoreError::Failed(_)) if walk.is_over() => break,
+            Err(other) => return Err(other),
+        }
+        progress(CheckProgress { stage: "lists", done: walk.report.rows, total: walk.total });
     }
     Ok(())
 }
@@ -476,7 +501,7 @@ fn links(conn: &Connection, walk: &mut Walk) -> Result<(), StoreError> {
     let mut job = conn.prepare("SELECT 1 FROM job WHERE seq = ?1")?;
     let mut done = conn.prepare("SELECT 1 FROM done WHERE seq = ?1")?;
     let mut lives = 0;
-    for seq in live.chunks().into_iter().flat_map(|chunk| live.jobs_of(chunk)) {
+    for seq in live.chunks().into_iter().flat_map(|chunk| chunk.jobs()) {
         lives += 1;
         if !job.exists([seq.0.cast_signed()])? {
             walk.found("live_chunk", seq.0.to_string(), "the live job has no row".into());

@@ -11,7 +11,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 use super::live;
 use super::pending::Commit;
 use super::tables::Tables;
-use super::{attempts, deliveries, firing_log, kept_keys, prune, records, runs, schedules, sessions};
+use super::{attempts, deliveries, facets, firing_log, kept_keys, prune, records, runs, schedules, sessions};
 use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
@@ -89,6 +89,7 @@ fn write_batch(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> 
     sessions::merge(store, &batch.ends)?;
     end_jobs(store, batch)?;
     append_logs(store, batch)?;
+    facets::write(store, batch)?;
     deliveries::write(&store.conn, batch)
 }
 

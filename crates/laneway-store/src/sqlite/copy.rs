@@ -12,11 +12,12 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::check::{CheckProgress, check_file};
+pub use super::history::{Added, History};
 use super::lock::{DirLock, check_file_system};
 use super::replay::Replay;
 use super::tables::Tables;
 use super::whole::read_state;
-use super::{files, migrate, open};
+use super::{files, history, migrate, open};
 use crate::log::{self, Known};
 use crate::{SqliteOptions, SqliteStore, Store, StoreError};
 
@@ -166,6 +167,7 @@ fn verify(file: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Copied,
     let named = |error: StoreError| match error {
         StoreError::Damaged(why) => StoreError::Damaged(format!("{}: {why}", file.display())),
         StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", file.display())),
+        StoreError::Unusable(why) => StoreError::Unusable(format!("{}: {why}", file.display())),
         other => other,
     };
     let bytes = std::fs::metadata(file)
@@ -196,20 +198,23 @@ fn verify(file: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Copied,
 pub struct Restored {
     /// What is there now.
     pub copied: Copied,
+    /// What was added to it from a log.
+    pub added: Option<Added>,
     /// Where the files are that were there before.
     pub replaced: Option<PathBuf>,
 }
 
 /// Checks `file` and puts it into `dir`, which must be empty and which no server may use. With `force`, the store that is
-/// there is moved into a folder beside it.
+/// there is moved into a folder beside it. With `added`, commits of a log that was kept are added to the backup.
 pub fn restore(
     file: &Path,
     dir: &Path,
     force: bool,
+    added: Option<&History>,
     progress: &mut dyn FnMut(CopyProgress),
 ) -> Result<Restored, StoreError> {
     open::check_version()?;
-    let copied = verify(file, progress)?;
+    let mut copied = verify(file, progress).map_err(no_backup)?;
     files::make_dir(dir)?;
     check_file_system(dir)?;
     let _lock = DirLock::take(dir)?;
@@ -223,10 +228,26 @@ pub fn restore(
     }
     let new = dir.join(files::NEW);
     copy_bytes(file, &new, progress).map_err(failed(&new))?;
+    let added = added.map(|history| history::add(&new, history)).transpose()?;
+    if added.is_some() {
+        copied = verify(&new, progress)?;
+    }
+    history::separate(&new)?;
+    File::open(&new).and_then(|file| file.sync_all()).map_err(failed(&new))?;
     let replaced = move_away(dir).map_err(failed(dir))?;
     std::fs::rename(&new, dir.join(files::DB)).map_err(failed(dir))?;
     files::sync_dirs(dir)?;
-    Ok(Restored { copied, replaced })
+    Ok(Restored { copied, added, replaced })
+}
+
+/// The error for a file that is not a whole backup. Its store may be in order: only the file cannot be restored.
+fn no_backup(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Damaged(why) | StoreError::Failed(why) => StoreError::Unusable(format!(
+            "{why}; this is not a complete backup: restore a file that `laneway backup` wrote"
+        )),
+        other => other,
+    }
 }
 
 fn copy_bytes(from: &Path, to: &Path, progress: &mut dyn FnMut(CopyProgress)) -> io::Result<()> {
@@ -251,7 +272,7 @@ fn copy_bytes(from: &Path, to: &Path, progress: &mut dyn FnMut(CopyProgress)) ->
 /// Moves the files of the store that is there into a folder. The database goes first: what is left of a move that broke
 /// off is noticed.
 fn move_away(dir: &Path) -> io::Result<Option<PathBuf>> {
-    let there: Vec<&str> = [files::DB, files::WAL, files::MARK, files::SHM, log::DIR]
+    let there: Vec<&str> = [files::DB, files::WAL, files::MARK, files::SHM, log::DIR, log::KEPT]
         .into_iter()
         .filter(|name| dir.join(name).exists())
         .collect();

@@ -1,31 +1,43 @@
 //! What the writer reads: everything live at a start, and rows and payloads of jobs about to run.
 
+use std::collections::HashMap;
+use std::sync::mpsc::sync_channel;
+
 use laneway_core::engine::StoreCounters;
-use laneway_core::{Bytes, Name, Prior, Seq, TokenRecord, Wall};
+use laneway_core::{Bytes, JobRow, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::deliveries;
+use super::pool::Pool;
 use super::tables::Tables;
 use super::{firing_log, kept_keys, records, runs, schedules, sessions};
 use crate::columns::retention_bucket;
 use crate::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
-use crate::live::CHUNK;
+use crate::live::{CHUNK, LiveChunk};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 
 /// A chunk with fewer live jobs is read job by job; one with more is read in one go, past the ended ones.
 const SPARSE: usize = 64;
+/// From this many chunks on, several threads read them.
+const CHUNKS_PARALLEL: usize = 16;
+/// Threads that read at most: more would only wait for the engine.
+const LOAD_THREADS_MAX: usize = 3;
+/// Chunks that each of them reads ahead of the engine.
+const CHUNKS_AHEAD: usize = 2;
 
 /// See [`crate::Store::load`].
-pub(super) fn load(store: &mut Tables, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
+pub(super) fn load(
+    store: &mut Tables,
+    pool: &Pool,
+    visit: &mut dyn FnMut(Loaded),
+) -> Result<StoreCounters, StoreError> {
     let mut names = Interner::default();
     load_lanes(&store.conn, visit)?;
     schedules::load(&store.conn, &mut names, visit)?;
     firing_log::load(&store.conn, visit)?;
     runs::load(&store.conn, visit)?;
-    for chunk in store.live.chunks() {
-        load_chunk(store, chunk, &mut names, visit)?;
-    }
+    load_jobs(store, pool, visit)?;
     load_open(store, &mut names, visit)?;
     runs::load_calls(&store.conn, visit)?;
     sessions::load(&store.conn, visit)?;
@@ -68,46 +80,99 @@ pub(super) fn counters(store: &Tables) -> Result<StoreCounters, StoreError> {
     })
 }
 
-fn load_chunk(
-    store: &mut Tables,
-    chunk: u64,
-    names: &mut Interner,
-    visit: &mut dyn FnMut(Loaded),
-) -> Result<(), StoreError> {
-    let jobs = store.live.jobs_of(chunk);
+/// Reads live jobs chunk by chunk, in order. Many chunks are read by several threads: decoding a row takes longer than the
+/// engine needs for it.
+fn load_jobs(store: &mut Tables, pool: &Pool, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    let Tables { conn, live, lanes, .. } = store;
+    let chunks = live.chunks();
+    let mut take = |jobs: Vec<LiveJob>| {
+        for LiveJob { row, bucket } in jobs {
+            if let Some(bucket) = bucket {
+                live.learn(row.seq, bucket);
+            }
+            visit(Loaded::Job(row));
+        }
+    };
+    if chunks.len() < CHUNKS_PARALLEL {
+        return chunks.iter().try_for_each(|chunk| read_chunk(conn, lanes, chunk).map(&mut take));
+    }
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(LOAD_THREADS_MAX));
+    let (lanes, chunks) = (&*lanes, &chunks[..]);
+    std::thread::scope(|scope| {
+        let receivers: Vec<_> = (0..threads)
+            .map(|first| {
+                let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
+                scope.spawn(move || {
+                    let own = chunks.iter().skip(first).step_by(threads);
+                    let read = pool.read(|conn| {
+                        for chunk in own {
+                            // An error: the caller has given up.
+                            if sender.send(read_chunk(conn, lanes, chunk)).is_err() {
+                                break;
+                            }
+                        }
+                        Ok(())
+                    });
+                    if let Err(error) = read {
+                        drop(sender.send(Err(error)));
+                    }
+                });
+                receiver
+            })
+            .collect();
+        for at in 0..chunks.len() {
+            let read = receivers[at % threads].recv();
+            let gone = |_| StoreError::Failed("a thread that reads jobs has ended".into());
+            take(read.map_err(gone)??);
+        }
+        Ok(())
+    })
+}
+
+/// A live job as it is loaded, with its retention bucket if that is known.
+struct LiveJob {
+    row: JobRow,
+    bucket: Option<i64>,
+}
+
+fn read_chunk(
+    conn: &Connection,
+    lanes: &HashMap<Name, i64>,
+    chunk: &LiveChunk,
+) -> Result<Vec<LiveJob>, StoreError> {
+    let (first, jobs) = (chunk.first(), chunk.jobs());
     let ranges: Vec<(Seq, Seq)> = if jobs.len() < SPARSE {
         jobs.iter().map(|seq| (*seq, *seq)).collect()
     } else {
-        vec![(Seq(chunk * CHUNK), Seq(chunk * CHUNK + CHUNK - 1))]
+        vec![(first, Seq(first.0 + CHUNK - 1))]
     };
-    let mut select = store
-        .conn
-        .prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"))?;
-    let mut found = 0;
+    let mut select =
+        conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"))?;
+    // For this chunk alone: the counts of users of a name that two threads share cost more than a second copy of it.
+    let mut names = Interner::default();
+    let mut found = Vec::with_capacity(jobs.len());
     for (from, to) in ranges {
         let mut rows = select.query([from.0.cast_signed(), to.0.cast_signed()])?;
         while let Some(row) = rows.next()? {
-            let seq = Seq(number(row, 0)?);
-            if store.live.get(seq).is_none() {
+            if !chunk.has(Seq(number(row, 0)?)) {
                 continue;
             }
-            let job = read_job(row, names)?;
-            if let Some(lane) = store.lanes.get(&job.spec.lane) {
-                let (keyed, member) = (job.spec.idempotency.is_some(), job.spec.member.is_some());
-                store.live.learn(seq, retention_bucket(*lane, keyed, member));
-            }
-            found += 1;
-            visit(Loaded::Job(job));
+            let row = read_job(row, &mut names)?;
+            let bucket = lanes.get(&row.spec.lane).map(|lane| {
+                retention_bucket(*lane, row.spec.idempotency.is_some(), row.spec.member.is_some())
+            });
+            found.push(LiveJob { row, bucket });
         }
     }
-    if found != jobs.len() {
+    if found.len() != jobs.len() {
         return Err(StoreError::Damaged(format!(
-            "of {} live jobs from {} on, {found} have rows",
+            "of {} live jobs from {} on, {} have rows",
             jobs.len(),
-            chunk * CHUNK
+            first.0,
+            found.len()
         )));
     }
-    Ok(())
+    Ok(found)
 }
 
 fn load_open(store: &Tables, names: &mut Interner, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {

@@ -29,6 +29,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "0003_commit_log",
         sql: include_str!("../../migrations/sqlite/0003_commit_log.sql"),
     },
+    Migration { version: 4, name: "0004_lists", sql: include_str!("../../migrations/sqlite/0004_lists.sql") },
 ];
 
 /// Checks that this is a database of Laneway, of a version that this program knows. Returns the version; 0: it is empty.

@@ -17,15 +17,15 @@ use super::pool::Pool;
 use super::replay::Replay;
 use super::tables::{self, Numbers, Tables};
 use super::whole::{Found, REMEDY, State, read_state};
-use super::{SqliteStore, check, checkpoint, epoch, files};
-use crate::log::{self, CommitLog, LogId, Scan};
+use super::{SqliteStore, check, checkpoint, epoch, facets, files};
+use crate::log::{self, CommitLog, KeptSegments, LogId, Scan};
 use crate::rows::{stored_digest, stored_name};
 use crate::{Epoch, StoreError};
 
 /// Older versions may lose a commit when a WAL is reset.
 const VERSION_MIN: i32 = 3_051_003;
 /// Statements kept prepared on one connection; more than the store has.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
 /// How long to wait for a lock. The directory's lock keeps other servers out, so this is for a person with a shell.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
@@ -42,6 +42,9 @@ pub struct SqliteOptions {
     pub allow_network_file_system: bool,
     /// True: files that do not belong together are opened all the same; what is missing stays missing. Defaults to false.
     pub accept_loss: bool,
+    /// How long segments of the commit log are kept that the tables do not need any more; zero: not at all. `None`: they are
+    /// kept if the directory has some already. Defaults to that.
+    pub log_keep: Option<Duration>,
 }
 
 impl Default for SqliteOptions {
@@ -52,14 +55,21 @@ impl Default for SqliteOptions {
             reader_cache_kib: 4 * 1024,
             allow_network_file_system: false,
             accept_loss: false,
+            log_keep: None,
         }
     }
 }
 
 /// Opens the store in `dir`; creates both where they are missing.
 pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
-    let SqliteOptions { readers_max, cache_kib, reader_cache_kib, allow_network_file_system, accept_loss } =
-        options;
+    let SqliteOptions {
+        readers_max,
+        cache_kib,
+        reader_cache_kib,
+        allow_network_file_system,
+        accept_loss,
+        log_keep,
+    } = options;
     check_version()?;
     files::make_dir(dir)?;
     if !allow_network_file_system {
@@ -84,7 +94,8 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     let marker = Marker::begin(dir, found.mark()).map_err(cannot)?;
     let marker = Arc::new(Mutex::new(marker));
     let numbers = (state.checkpoints, state.stored);
-    let tables = Tables::read(conn, dir, Some(Arc::clone(&marker)), frames, numbers)?;
+    let mut tables = Tables::read(conn, dir, Some(Arc::clone(&marker)), frames, numbers)?;
+    facets::build::complete(&mut tables).map_err(|error| in_dir(dir, error))?;
     let replayed = replay(dir, tables, &found, state, accept_loss);
     let (mut tables, scan) = replayed.map_err(|error| in_dir(dir, error))?;
     tables::lock(&marker).settle(scan.last, state.closed).map_err(cannot)?;
@@ -92,7 +103,7 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     files::make_private_dir(&log_dir).map_err(|error| files::not_written(&log_dir, &error))?;
     files::sync_dirs(dir)?;
     let (epoch, id) = begin(&mut tables, state, &scan)?;
-    let log = CommitLog::continue_after(&log_dir, id, scan);
+    let log = CommitLog::continue_after(&log_dir, id, scan, KeptSegments::of(dir, log_keep));
     let pool = Arc::new(Pool::new(readers_max, move || open_reader(&path, reader_cache_kib)));
     SqliteStore::start(tables, log, marker, pool, epoch, lock)
 }

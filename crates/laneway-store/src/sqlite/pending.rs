@@ -18,8 +18,9 @@ const WAIT: Duration = Duration::from_millis(20);
 const CHANGES_DUE: usize = 2_048;
 /// Bytes of payloads, results and events for which it does not wait any longer.
 const BYTES_DUE: usize = 4 << 20;
-/// Changes that wait at most. A commit waits while there are more: memory is bounded, and clients slow down.
-const CHANGES_MAX: usize = 64 * 1_024;
+/// Changes that wait at most. A commit waits while there are more: memory is bounded, and clients slow down. A start after a
+/// crash writes as many to the tables before the server is ready.
+const CHANGES_MAX: usize = 24 * 1_024;
 /// Bytes that wait at most.
 const BYTES_MAX: usize = 128 << 20;
 /// Changes and bytes of one transaction at most.

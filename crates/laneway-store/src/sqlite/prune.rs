@@ -3,6 +3,7 @@
 use laneway_core::{Reason, Seq, Wall};
 use rusqlite::{Connection, params};
 
+use super::facets;
 use super::tables::Tables;
 use crate::StoreError;
 use crate::batch::JobPrune;
@@ -50,6 +51,7 @@ pub(super) fn prune_jobs(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(),
     for job in due.iter().filter(|job| job.merged) {
         delete.execute([job.seq.0.cast_signed()])?;
     }
+    let gone: Vec<Seq> = due.iter().map(|job| job.seq).collect();
     due.sort_unstable_by_key(|job| job.ended);
     let mut delete = store.conn.prepare_cached("DELETE FROM done WHERE ended = ?1")?;
     for job in &due {
@@ -58,7 +60,7 @@ pub(super) fn prune_jobs(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(),
     // The rows with the highest numbers may be deleted now.
     let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
     update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
-    Ok(())
+    facets::remove(&store.conn, &mut store.facets, &gone)
 }
 
 fn find_due(

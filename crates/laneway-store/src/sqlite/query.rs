@@ -7,10 +7,9 @@ use laneway_core::{
 };
 use rusqlite::{Connection, Row};
 
-use super::pages::newest_first;
 use super::pending::Commit;
 use super::shared::Shared;
-use super::{deliveries, events, firing_log, load, overlay, runs, sessions};
+use super::{deliveries, events, facets, firing_log, load, overlay, runs, sessions};
 use crate::columns::{
     CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
 };
@@ -103,7 +102,7 @@ impl Reader for SqliteReader {
     }
 
     fn count_jobs(&self, filter: &JobFilter, by: CountBy) -> Result<Option<JobCounts>, StoreError> {
-        self.read(|conn| count_jobs(conn, filter, by))
+        self.read(|conn| facets::count(conn, filter, by))
     }
 
     fn prior(&self, tenant: &Name, key: &Name) -> Result<Option<Prior>, StoreError> {
@@ -280,7 +279,23 @@ fn view(conn: &Connection, row: &Row<'_>, names: &mut Interner) -> Result<JobVie
     Ok(JobView { row: job, open, end })
 }
 
-/// Scans jobs from the newest back. The names of most filters are compared in the columns, before the row is decoded.
+/// Visits the jobs of a range of numbers, ascending.
+pub(super) fn views_between(
+    conn: &Connection,
+    (from, to): (u64, u64),
+    names: &mut Interner,
+    visit: &mut dyn FnMut(JobView) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let sql = format!("SELECT {JOB} FROM job WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq");
+    let mut select = conn.prepare_cached(&sql)?;
+    let mut rows = select.query([from.cast_signed(), to.cast_signed()])?;
+    while let Some(row) = rows.next()? {
+        visit(view(conn, row, names)?)?;
+    }
+    Ok(())
+}
+
+/// A page of jobs, from the sets of their facets.
 fn jobs(
     conn: &Connection,
     filter: &JobFilter,
@@ -288,44 +303,11 @@ fn jobs(
     limit: usize,
 ) -> Result<Page<JobView>, StoreError> {
     let mut names = Interner::default();
-    let sql = format!("SELECT {JOB} FROM job WHERE seq < ?1 ORDER BY seq DESC");
-    newest_first(conn, &sql, before, limit, |row| {
-        if !may_match(row, filter)? {
-            return Ok(None);
-        }
-        Ok(Some(view(conn, row, &mut names)?).filter(|job| filter.matches(job)))
+    let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
+    facets::list(conn, filter, before, limit, &mut |seq| {
+        let mut rows = select.query([seq.0.cast_signed()])?;
+        rows.next()?.map(|row| view(conn, row, &mut names)).transpose()
     })
-}
-
-fn count_jobs(conn: &Connection, filter: &JobFilter, by: CountBy) -> Result<Option<JobCounts>, StoreError> {
-    let mut names = Interner::default();
-    let mut counts = JobCounts::default();
-    let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job"))?;
-    let mut rows = select.query([])?;
-    while let Some(row) = rows.next()? {
-        let job = view(conn, row, &mut names)?;
-        if filter.matches(&job) {
-            counts.all.add(job.state(), 1);
-            if let Some(group) = by.group_of(&job) {
-                counts.groups.entry(group).or_default().add(job.state(), 1);
-            }
-        }
-    }
-    Ok(Some(counts.bounded()))
-}
-
-/// False when the columns alone show that the filter excludes the job.
-fn may_match(row: &Row<'_>, filter: &JobFilter) -> Result<bool, StoreError> {
-    let columns =
-        [(2, &filter.tenant), (3, &filter.kind), (4, &filter.agent), (5, &filter.lane), (6, &filter.session)];
-    for (column, wanted) in columns {
-        if let Some(wanted) = wanted
-            && row.get_ref(column)?.as_str_or_null()? != Some(wanted.as_str())
-        {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 fn attempts(conn: &Connection, job: Seq) -> Result<Vec<AttemptView>, StoreError> {

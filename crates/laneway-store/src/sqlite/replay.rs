@@ -29,7 +29,17 @@ impl Replay {
 
     /// Takes the next commit of the log.
     pub fn take(&mut self, logged: &Logged<'_>) -> Result<(), StoreError> {
-        let commit = Commit::decode(logged, &mut self.names)?;
+        let commit = self.decode(logged)?;
+        self.add(commit)
+    }
+
+    /// Reads a commit of the log.
+    pub fn decode(&mut self, logged: &Logged<'_>) -> Result<Commit, StoreError> {
+        Commit::decode(logged, &mut self.names)
+    }
+
+    /// Takes the next commit.
+    pub fn add(&mut self, commit: Commit) -> Result<(), StoreError> {
         self.changes += commit.changes.len();
         self.commits.push(Arc::new(commit));
         if self.changes >= CHANGES { self.write() } else { Ok(()) }

@@ -6,6 +6,7 @@ use laneway_core::{
 use rusqlite::{Connection, params};
 
 use super::commit::rejected;
+use super::facets;
 use super::pages::newest_first;
 use super::tables::Tables;
 use crate::batch::JobPrune;
@@ -235,5 +236,7 @@ pub(super) fn prune(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(), Stor
     // The rows with the highest numbers may be deleted now.
     let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
     update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
-    Ok(())
+    let members = due.iter().flat_map(|(first, last)| first.cast_unsigned()..=last.cast_unsigned());
+    let members: Vec<Seq> = members.map(Seq).collect();
+    facets::remove(&store.conn, &mut store.facets, &members)
 }

@@ -73,7 +73,7 @@ impl Shared {
     /// Finds space on a full disk. False: there is none. A segment whose commits are in the database can be used again.
     fn make_space(&self, tables: &mut Tables) -> bool {
         // A checkpoint needs space itself, so it comes last.
-        if files::release_reserve(&self.dir) {
+        if files::release_reserve(&self.dir) || lock(&self.log).drop_kept() {
             return true;
         }
         let moved = tables.move_all().unwrap_or(false);

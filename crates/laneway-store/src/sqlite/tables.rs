@@ -13,6 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
 use super::checkpoint::{self, Checkpoints};
+use super::facets::Facets;
 use super::mark::Marker;
 use super::pending::Commit;
 use super::{at_commit, commit, files, lacks_index_space, live, open};
@@ -28,6 +29,8 @@ pub(super) struct Tables {
     pub live: Live,
     pub numbers: Numbers,
     pub lanes: HashMap<Name, i64>,
+    /// The indexes of lists.
+    pub facets: Facets,
     /// A buffer for the forms of columns.
     pub blob: Vec<u8>,
     /// The last commit of the log that is written here.
@@ -68,6 +71,7 @@ impl Tables {
             live: live::read(&conn)?,
             numbers: open::read_numbers(&conn)?,
             lanes: open::read_lanes(&conn)?,
+            facets: Facets::default(),
             blob: Vec::new(),
             stored,
             marker,
@@ -151,6 +155,7 @@ impl Tables {
 
     fn roll_back(&mut self) -> Result<(), StoreError> {
         self.live.rolled_back();
+        self.facets.forget();
         if !self.conn.is_autocommit() {
             self.conn.prepare_cached("ROLLBACK")?.execute([])?;
         }

@@ -115,8 +115,7 @@ fn filters_of_ends(fixture: &dyn Fixture) {
     assert_eq!(list(reasons(&[Reason::Requested])), [5]);
     assert_eq!(list(reasons(&[Reason::Requested, Reason::Done])), [5, 1]);
     assert_eq!(list(reasons(&[Reason::Merged])), [0; 0]);
-    let finished =
-        |seq: u64| driver.jobs[&Seq(seq)].view.end.as_ref().expect("the job has ended").finished_at;
+    let finished = |seq: u64| driver.jobs[&Seq(seq)].view.end.as_ref().expect("has ended").finished_at;
     assert_eq!(list(JobFilter { finished_before: Some(finished(3)), ..any() }), [2, 1]);
     assert_eq!(list(JobFilter { finished_after: Some(finished(3)), ..any() }), [5, 4]);
     let window = JobFilter {

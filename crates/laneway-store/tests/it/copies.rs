@@ -1,10 +1,14 @@
 //! Copies of data directories: whole ones open, torn ones are named, backups come back.
 
 use std::path::Path;
+use std::time::Duration;
 
+use laneway_core::{EventKind, Seq, Wall};
 use laneway_store::check::{CheckBounds, check_dir};
+use laneway_store::copy::History;
+use laneway_store::suite::Fixture;
 use laneway_store::suite::driver::{Driver, load};
-use laneway_store::{SqliteOptions, SqliteStore, StoreError, copy};
+use laneway_store::{SqliteOptions, SqliteStore, Store, StoreError, copy};
 
 use super::SqliteFixture;
 use super::killed::Killed;
@@ -47,13 +51,14 @@ fn copy_files(from: &Path, names: &[&str]) -> SqliteFixture {
 fn copy_live(from: &Path, to: &Path, names: &[&str]) {
     std::fs::create_dir_all(to).unwrap();
     for name in names {
-        let done = std::process::Command::new("cp")
-            .arg("-r")
-            .arg(from.join(name))
-            .arg(to.join(name))
-            .status()
-            .unwrap();
-        assert!(done.success());
+        let copy = || {
+            // The rest of a copy that failed.
+            drop(std::fs::remove_dir_all(to.join(name)));
+            let mut command = std::process::Command::new("cp");
+            command.arg("-r").arg(from.join(name)).arg(to.join(name)).status().unwrap().success()
+        };
+        // A segment of the log that is made ready gets its name while the directory is copied.
+        assert!((0..20).any(|_| copy()), "{name} cannot be copied");
     }
 }
 
@@ -206,7 +211,7 @@ fn defect_03_a_bounded_check_reads_the_newest_rows_before_the_events() {
     conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 10")
         .unwrap();
     drop(conn);
-    let time = std::time::Duration::from_secs(2);
+    let time = Duration::from_secs(2);
     let bounds = CheckBounds { rows_max: None, time_max: Some(time) };
     let begun = std::time::Instant::now();
     let report = check_dir(&fixture.path(), bounds, &mut |at| {
@@ -251,9 +256,12 @@ fn fill(driver: &mut Driver) {
             driver.submit(row, &[7; 50_000]);
         }
         driver.commit();
+        // The tables have everything once something of them is read. So each commit is a transaction of its own, also on
+        // a slow machine, and a checkpoint comes before the last ones.
+        driver.reader.first_event().unwrap();
     }
-    // The tables have everything once something of them is read.
-    driver.reader.first_event().unwrap();
+    // The checkpoint after that holds the lock of the tables.
+    driver.store.counters().unwrap();
 }
 
 #[test]
@@ -273,8 +281,12 @@ fn defect_04_files_of_different_times_do_not_open() {
     copy_live(&dir, &old_mark.path(), &[DB, WAL, LOG]);
     drop(driver);
     for (copy, what) in [(old_db, "database"), (old_log, "logs"), (old_mark, "mark")] {
-        let opened = open(&copy.path());
-        assert!(matches!(opened, Err(StoreError::Damaged(_))), "an old {what} was opened");
+        match open(&copy.path()) {
+            Err(StoreError::Damaged(_)) => {}
+            // Where the logs still have everything since, neither an old database nor an old mark lacks anything.
+            Ok(mut store) if what != "logs" => assert_eq!(load(&mut store).jobs.len(), 481),
+            opened => panic!("an old {what} was opened: {:?}", opened.err()),
+        }
     }
 }
 
@@ -316,34 +328,156 @@ fn defect_04_a_backup_beside_a_writer_is_one_committed_state() {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
     let back = SqliteFixture::new();
-    let restored = copy::restore(&file, &back.path(), false, &mut |_| ()).unwrap();
+    let restored = copy::restore(&file, &back.path(), false, None, &mut |_| ()).unwrap();
     assert_eq!((restored.copied.jobs, restored.replaced), (31, None));
     assert_eq!(load(&mut open(&back.path()).unwrap()).jobs.len(), 31);
     // A directory that has something is replaced only by force, and keeps what was there.
-    let full = copy::restore(&file, &back.path(), false, &mut |_| ()).unwrap_err();
+    let full = copy::restore(&file, &back.path(), false, None, &mut |_| ()).unwrap_err();
     assert!(full.to_string().contains("--force"), "{full}");
-    let restored = copy::restore(&file, &back.path(), true, &mut |_| ()).unwrap();
+    let restored = copy::restore(&file, &back.path(), true, None, &mut |_| ()).unwrap();
     assert!(restored.replaced.unwrap().join(DB).exists());
     let mut store = open(&back.path()).unwrap();
     assert_eq!(load(&mut store).jobs.len(), 31);
-    let taken = copy::restore(&file, &back.path(), true, &mut |_| ()).unwrap_err();
+    let taken = copy::restore(&file, &back.path(), true, None, &mut |_| ()).unwrap_err();
     assert!(matches!(taken, StoreError::Locked(_)), "{taken:?}");
+}
+
+/// A store whose log is kept.
+struct Keeping<'a>(&'a SqliteFixture, Duration);
+
+impl Fixture for Keeping<'_> {
+    fn open(&self) -> Box<dyn Store> {
+        let options = SqliteOptions { log_keep: Some(self.1), ..SqliteOptions::default() };
+        Box::new(SqliteStore::open(&self.0.path(), options).unwrap())
+    }
+}
+
+#[test]
+fn a_backup_and_the_kept_log_restore_any_point_in_time() {
+    let fixture = SqliteFixture::new();
+    let keeping = Keeping(&fixture, Duration::from_secs(3_600));
+    let mut driver = Driver::new(&keeping);
+    let mut points = Vec::new();
+    let mut work = |driver: &mut Driver| {
+        for _ in 0..3 {
+            let row = driver.draft();
+            driver.submit(row, &[7; 50_000]);
+            driver.now = Wall(driver.now.0 + 1_000);
+            driver.event(Seq(1), EventKind::JobQueued, None);
+            let at = driver.now;
+            driver.commit();
+            points.push((at, load(driver.store.as_mut()).jobs.len()));
+        }
+    };
+    work(&mut driver);
+    let file = fixture.path().with_file_name("point.backup");
+    copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap();
+    work(&mut driver);
+    // A graceful stop and a kill lie between the backup and the point.
+    driver.store.close().unwrap();
+    let mut driver = driver.reopen(&keeping);
+    work(&mut driver);
+    let mut driver = driver.reopen(&Killed(&fixture));
+    work(&mut driver);
+    let last = load(driver.store.as_mut()).jobs.len();
+    driver.store.close().unwrap();
+    drop(driver);
+    let restore = |until: Option<Wall>| {
+        let back = SqliteFixture::new();
+        let history = History { from: fixture.path(), until };
+        let restored = copy::restore(&file, &back.path(), false, Some(&history), &mut |_| ()).unwrap();
+        (load(&mut open(&back.path()).unwrap()).jobs.len(), restored.added.unwrap())
+    };
+    for (at, jobs) in &points[3..] {
+        let (restored, added) = restore(Some(*at));
+        assert_eq!(restored, *jobs, "until {at:?}");
+        assert!(added.last_at.is_some_and(|last| last <= *at), "{added:?}");
+    }
+    assert_eq!(restore(None).0, last);
+    // A log that does not reach back to the backup is named, and nothing is restored.
+    let kept = fixture.path().join("log-kept");
+    let oldest = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    std::fs::remove_file(oldest).unwrap();
+    let (back, history) = (SqliteFixture::new(), History { from: fixture.path(), until: None });
+    let error = copy::restore(&file, &back.path(), false, Some(&history), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("log.keep"), "{error}");
+    assert!(!back.path().join(DB).exists());
+    // Without the setting, nothing is kept.
+    drop(Keeping(&fixture, Duration::ZERO).open());
+    assert!(!kept.exists());
+}
+
+/// The log of a restored store is not that of the store that the backup was made of.
+#[test]
+fn the_log_of_another_history_is_rejected() {
+    let (fixture, back) = (SqliteFixture::new(), SqliteFixture::new());
+    let keeping = Keeping(&fixture, Duration::from_secs(3_600));
+    let mut driver = Driver::new(&keeping);
+    driver.submit_plain();
+    driver.commit();
+    let file = fixture.path().with_file_name("first.backup");
+    copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap();
+    driver.submit_plain();
+    driver.commit();
+    driver.store.close().unwrap();
+    copy::restore(&file, &back.path(), false, None, &mut |_| ()).unwrap();
+    let later = fixture.path().with_file_name("later.backup");
+    drop(Keeping(&back, Duration::from_secs(3_600)).open());
+    copy::back_up(&back.path(), &later, false, &mut |_| ()).unwrap();
+    let (third, history) = (SqliteFixture::new(), History { from: fixture.path(), until: None });
+    let error = copy::restore(&later, &third.path(), false, Some(&history), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("not that of the store"), "{error}");
 }
 
 #[test]
 fn defect_04_what_is_no_backup_is_not_restored() {
     let (fixture, _) = crashed();
     let back = SqliteFixture::new();
+    let rejected = |file: &Path| {
+        let error = copy::restore(file, &back.path(), false, None, &mut |_| ()).unwrap_err().to_string();
+        assert!(
+            error.contains(file.to_str().unwrap()) && error.contains("`laneway backup` wrote"),
+            "{error}"
+        );
+        assert!(!error.contains("laneway store check"), "the store is in order: {error}");
+    };
     // A database without the log it needs.
-    assert!(copy::restore(&fixture.path().join(DB), &back.path(), false, &mut |_| ()).is_err());
+    rejected(&fixture.path().join(DB));
     let file = fixture.path().with_file_name("copy.backup");
     copy::back_up(&fixture.path(), &file, false, &mut |_| ()).unwrap();
     let bytes = std::fs::read(&file).unwrap();
-    std::fs::write(&file, &bytes[..bytes.len() - 4096]).unwrap();
-    assert!(copy::restore(&file, &back.path(), false, &mut |_| ()).is_err());
-    std::fs::write(&file, b"something else, and longer than nothing").unwrap();
-    assert!(copy::restore(&file, &back.path(), false, &mut |_| ()).is_err());
+    for wrong in [&bytes[..bytes.len() - 4096], b"something else, and longer than nothing", b""] {
+        std::fs::write(&file, wrong).unwrap();
+        rejected(&file);
+    }
     assert!(!back.path().join(DB).exists());
+}
+
+#[test]
+fn defect_03_a_check_names_each_damaged_page_in_a_line() {
+    let fixture = SqliteFixture::new();
+    let mut driver = Driver::new(&fixture);
+    driver.submit_plain();
+    driver.commit();
+    assert!(driver.store.close().unwrap());
+    drop(driver);
+    let path = fixture.path().join(DB);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The heads of two pages that are not the first one.
+    for page in [5, 6] {
+        bytes[page * 4096..page * 4096 + 100].fill(0xff);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let report = check_dir(&fixture.path(), CheckBounds::default(), &mut |_| ()).unwrap();
+    let pages: Vec<&str> = report
+        .damage
+        .iter()
+        .filter(|found| found.table == "pages")
+        .map(|found| found.what.as_str())
+        .collect();
+    assert!(pages.len() >= 2, "{:?}", report.damage);
+    let is_line = |what: &&str| !what.contains('\n') && !what.contains("***") && !what.is_empty();
+    assert!(pages.iter().all(is_line), "{pages:?}");
 }
 
 #[test]

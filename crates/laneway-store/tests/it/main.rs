@@ -6,6 +6,7 @@ mod agree;
 mod benchmark;
 mod copies;
 mod killed;
+mod lists;
 mod memory;
 mod postgres;
 mod postgres_server;

@@ -9,6 +9,11 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// How large a file system in memory must be to hold the server.
+const MEMORY_MIN: u64 = 2 << 30;
+/// Part of the name of the socket. Nothing listens on a port.
+const PORT: &str = "5432";
+
 /// A server.
 pub struct TestServer {
     /// The URL of its database `postgres`, up to the name of the database.
@@ -101,7 +106,7 @@ impl Pooler {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display();
         let config = format!(
-            "[databases]\n* = host={sockets}\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = {path}\nauth_type = any\n\
+            "[databases]\n* = host={sockets} port={PORT}\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = {path}\nauth_type = any\n\
              pool_mode = transaction\ndefault_pool_size = 4\nlogfile = {path}/log\n\
              ignore_startup_parameters = extra_float_digits\n",
             sockets = run_dir().join("sockets").display()
@@ -155,8 +160,8 @@ fn find_or_start() -> Option<TestServer> {
         let base = url.rsplit_once('/').map_or(url, |(base, _)| base);
         return Some(TestServer { base: format!("{base}/"), query, _use: None });
     }
-    let Some(bin) = bin_dir() else {
-        eprintln!("skipped: PostgreSQL is not installed here; LANEWAY_TEST_POSTGRES may name a server");
+    let Some(bin) = bin_dir().filter(|_| can_run()) else {
+        eprintln!("skipped: PostgreSQL cannot run here; LANEWAY_TEST_POSTGRES may name a server");
         return None;
     };
     let dir = run_dir();
@@ -170,15 +175,22 @@ fn find_or_start() -> Option<TestServer> {
         assert!(is_ready(&bin, &sockets), "PostgreSQL did not start; see {}", dir.join("log").display());
     }
     let host = sockets.display().to_string().replace('/', "%2F");
-    Some(TestServer { base: format!("postgresql://laneway@{host}/"), query: String::new(), _use: Some(user) })
+    Some(TestServer {
+        base: format!("postgresql://laneway@{host}:{PORT}/"),
+        query: String::new(),
+        _use: Some(user),
+    })
 }
 
-/// One folder for each target folder, because the server must not stand in the sources.
+/// One folder for each target folder and user, because the server must not stand in the sources. In memory if there is room:
+/// containers may have 64 MB there. The choice stays the same for all processes of a run, because it is made by the total size.
 fn run_dir() -> PathBuf {
     let id = crc32fast::hash(env!("CARGO_TARGET_TMPDIR").as_bytes());
     let memory = Path::new("/dev/shm");
-    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    let dir = base.join(format!("laneway-postgres-{id:08x}"));
+    let size = rustix::fs::statvfs(memory).map_or(0, |found| found.f_blocks.saturating_mul(found.f_frsize));
+    // The user postgres reaches /tmp, but not every temporary folder of root. A path of a socket has at most 107 bytes.
+    let base = if size >= MEMORY_MIN { memory } else { Path::new("/tmp") };
+    let dir = base.join(format!("laneway-postgres-{}-{id:08x}", rustix::process::geteuid().as_raw()));
     fs::create_dir_all(&dir).unwrap();
     dir
 }
@@ -196,17 +208,28 @@ fn bin_dir() -> Option<PathBuf> {
 }
 
 fn is_ready(bin: &Path, sockets: &Path) -> bool {
+    // A server that is busy must not be taken for one that is gone: without one, the answer comes at once.
     let mut ready = Command::new(bin.join("pg_isready"));
-    ready.args(["--quiet", "--host"]).arg(sockets).status().is_ok_and(|status| status.success())
+    ready.args(["--quiet", "--timeout", "60", "--port", PORT, "--host"]).arg(sockets);
+    ready.status().is_ok_and(|status| status.success())
 }
 
-/// PostgreSQL does not run as root.
+/// Can this process run programs as a user who is not root?
+fn can_run() -> bool {
+    let mut nothing = unprivileged(Path::new("true"));
+    nothing.stdin(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// PostgreSQL does not run as root. Its user may have no access to the current folder.
 fn unprivileged(program: &Path) -> Command {
-    if !rustix::process::geteuid().is_root() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("runuser");
-    command.args(["-u", "postgres", "--"]).arg(program);
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("runuser");
+        command.args(["-u", "postgres", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir("/");
     command
 }
 
@@ -234,7 +257,7 @@ fn start(bin: &Path, dir: &Path) {
         .arg(&data);
     run(&mut initdb);
     let options = format!(
-        "-k {} -c listen_addresses= -c max_connections=200 -c shared_buffers=32MB",
+        "-k {} -p {PORT} -c listen_addresses= -c max_connections=200 -c shared_buffers=32MB",
         sockets.display()
     );
     let mut server = unprivileged(&bin.join("pg_ctl"));

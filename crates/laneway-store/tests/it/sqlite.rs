@@ -111,7 +111,7 @@ fn the_connection_is_set_as_it_must_be() {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("application_id"), 0x4c6e_7779);
-    assert_eq!(number("user_version"), 3);
+    assert_eq!(number("user_version"), 4);
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! `laneway backup` and `laneway restore`: the store in one file, and back.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use laneway_core::Wall;
 use laneway_store::check::CheckProgress;
-use laneway_store::copy::{self, Copied, CopyProgress, Restored};
+use laneway_store::copy::{self, Added, Copied, CopyProgress, History, Restored};
 use serde_json::json;
 
 use crate::output::Output;
 use crate::server::store_error;
 use crate::settings::{ConfigFlags, Environment};
+use crate::time_args::parse_past;
 
 /// The backup to write.
 #[derive(Debug, clap::Args)]
@@ -41,8 +43,12 @@ FILE is checked before anything is written. No server may use the directory. Wit
 into a folder `replaced-…` in it and not deleted. Jobs that ended after the backup was made run again; see \
 docs/guides/backup.md.
 
+With --until, commits that were made after the backup are added from the commit log, up to that time. The log must have been kept since the \
+backup (setting log.keep).
+
 Examples:
-  laneway restore /backups/laneway-monday.db --data-dir /var/lib/laneway")]
+  laneway restore /backups/laneway-monday.db --data-dir /var/lib/laneway
+  laneway restore monday.db --until 2030-01-01T08:00:00Z --log-from /var/lib/laneway --data-dir restored")]
 pub struct RestoreArgs {
     /// A backup file
     #[arg(value_name = "FILE")]
@@ -50,6 +56,12 @@ pub struct RestoreArgs {
     /// Replace the existing store in the directory
     #[arg(long)]
     force: bool,
+    /// Add later commits from the commit log, up to this time: RFC 3339, or how long ago (10m)
+    #[arg(long, value_name = "TIME", value_parser = parse_past)]
+    until: Option<String>,
+    /// Read the commit log of this data directory instead of the one that is restored
+    #[arg(long, value_name = "DIR", requires = "until")]
+    log_from: Option<PathBuf>,
     #[command(flatten)]
     flags: ConfigFlags,
 }
@@ -79,11 +91,23 @@ pub async fn restore(output: &Output, environment: &Environment, args: RestoreAr
     let bar = bar(output);
     let shown = bar.clone();
     let (file, to, force) = (args.file.clone(), dir.clone(), args.force);
-    let restored =
-        tokio::task::spawn_blocking(move || copy::restore(&file, &to, force, &mut |at| show(&shown, at)));
+    let history = args.until.as_deref().map(|until| {
+        let until: jiff::Timestamp = until.parse()?;
+        let from = args.log_from.clone().unwrap_or_else(|| dir.clone());
+        anyhow::Ok(History { from, until: Some(Wall(until.as_millisecond())) })
+    });
+    let history = history.transpose()?;
+    let restored = tokio::task::spawn_blocking(move || {
+        copy::restore(&file, &to, force, history.as_ref(), &mut |at| show(&shown, at))
+    });
     let restored = restored.await?;
     bar.finish_and_clear();
-    let Restored { copied, replaced } = restored.map_err(|error| store_error(&error))?;
+    print_restored(output, &dir, restored.map_err(|error| store_error(&error))?)
+}
+
+/// Prints what a restore did.
+pub fn print_restored(output: &Output, dir: &Path, restored: Restored) -> anyhow::Result<()> {
+    let Restored { copied, added, replaced } = restored;
     let Copied { bytes, jobs, last_event } = copied;
     if output.json {
         return output.json_line(&json!({
@@ -92,13 +116,23 @@ pub async fn restore(output: &Output, environment: &Environment, args: RestoreAr
             "jobs": jobs,
             "last_event": last_event,
             "replaced": replaced,
+            "commits_added": added.map(|added| added.commits),
+            "until": added.and_then(|added| added.last_at).map(time_text),
         }));
     }
     output.line(format!("{}: {jobs} jobs restored", dir.display()));
+    if let Some(Added { commits, last_at }) = added {
+        let last = last_at.map_or(String::new(), |at| format!(", the last one of {}", time_text(at)));
+        output.line(format!("{commits} commits were added from the commit log{last}"));
+    }
     if let Some(folder) = replaced {
         output.line(format!("the previous store is in {}", folder.display()));
     }
     Ok(())
+}
+
+fn time_text(at: Wall) -> String {
+    jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |time| format!("{time:.3}"))
 }
 
 /// A progress bar on standard error, hidden unless that is a terminal.
@@ -111,7 +145,8 @@ pub fn bar(output: &Output) -> ProgressBar {
     bar
 }
 
-fn show(bar: &ProgressBar, at: CopyProgress) {
+/// Shows the progress of a copy.
+pub fn show(bar: &ProgressBar, at: CopyProgress) {
     match at {
         CopyProgress::Copied(done, total) => {
             bar.set_message("copying");

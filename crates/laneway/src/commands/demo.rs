@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use toml::Value;
 
 use crate::client::{Client, ServerArgs};
+use crate::commands::top;
 use crate::exit::{CliError, Exit};
 use crate::output::{Output, Paint};
 use crate::server::Server;
@@ -63,8 +64,6 @@ fn parse_for(text: &str) -> Result<Duration, String> {
         .ok_or("write a duration such as 20s".to_owned())
 }
 
-/// How often the terminal is redrawn.
-const REDRAW: Duration = Duration::from_millis(400);
 /// How often a line is written when there is no terminal.
 const LINE: Duration = Duration::from_secs(1);
 /// How long the demo's own server may take to stop.
@@ -200,19 +199,17 @@ async fn watch(
         async move {
             while let Ok(Some(message)) = messages.next().await {
                 if let Ok(event) = serde_json::from_str::<Event>(&message.data) {
-                    lock(&tally).add(event);
+                    lock(&tally).add(&event);
                 }
             }
         }
     });
     let mut source = Source::new(client, args).await?;
-    let picture = Picture::begin(*output);
     let done = tokio::select! {
         fed = source.run(end) => fed,
         shown = show(output, client, &tally, begin) => shown,
         () = signals.any() => Ok(()),
     };
-    drop(picture);
     let took = begin.elapsed();
     let fleet = source.finish().await?;
     listening.abort();
@@ -220,19 +217,17 @@ async fn watch(
     Ok(Watched { tally, took, server: client.base().to_string(), fleet })
 }
 
-/// Shows how it goes, until the output is closed.
+/// Shows how it goes: the view of `laneway top` on a terminal until the user quits, lines elsewhere until the output is
+/// closed.
 async fn show(output: &Output, client: &Client, tally: &Mutex<Tally>, begin: Instant) -> anyhow::Result<()> {
-    let drawn = output.tty && !output.json;
-    let mut ticks = tokio::time::interval(if drawn { REDRAW } else { LINE });
+    if output.tty && !output.json {
+        return top::show(output, client, "laneway demo").await;
+    }
+    let mut ticks = tokio::time::interval(LINE);
     loop {
         ticks.tick().await;
         let stats: Stats = client.get(&["v1", "stats"], &[]).await?;
-        let tally = lock(tally);
-        let written = match drawn {
-            true => view::draw(output, &stats, &tally, begin.elapsed(), client.base()),
-            false => view::print_text(output, &stats, &tally, begin.elapsed()),
-        };
-        if written.is_err() {
+        if view::print_text(output, &stats, &lock(tally), begin.elapsed()).is_err() {
             return Ok(());
         }
     }
@@ -282,29 +277,6 @@ impl Signals {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
             _ = self.hangup.recv() => {}
-        }
-    }
-}
-
-/// The alternate screen of the terminal without a cursor; restored on drop.
-struct Picture {
-    output: Output,
-}
-
-impl Picture {
-    fn begin(output: Output) -> Picture {
-        if output.tty && !output.json {
-            output.write("\x1b[?1049h\x1b[?25l\x1b[2J");
-        }
-        Picture { output }
-    }
-}
-
-impl Drop for Picture {
-    fn drop(&mut self) {
-        if self.output.tty && !self.output.json {
-            // A terminal that is gone needs nothing.
-            let _ = self.output.try_write("\x1b[?25h\x1b[?1049l");
         }
     }
 }

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::client::Client;
-use crate::output::Output;
+use crate::output::{Output, Paint};
 use crate::table::{Cell, Table};
 
 /// Commands for instances.
@@ -63,6 +63,10 @@ pub async fn run(output: &Output, client: &Client, args: &InstancesArgs) -> anyh
             let list: InstanceList = client.get(&["v1", "instances"], &[]).await?;
             if output.json {
                 return output.document(&list);
+            }
+            if list.instances.is_empty() {
+                output.line(output.paint(Paint::Dim, "no instances"));
+                return Ok(());
             }
             table(&list.instances).print(output);
             Ok(())

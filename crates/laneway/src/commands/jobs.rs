@@ -1,7 +1,9 @@
 //! `laneway jobs`: commands for existing jobs.
 
+pub mod bulk;
 pub mod end;
 pub mod explain;
+pub mod filter;
 pub mod list;
 pub mod logs;
 pub mod show;
@@ -12,6 +14,7 @@ use laneway_core::JobId;
 use laneway_wire::JobList;
 
 use crate::client::Client;
+use crate::exit::{CliError, Exit};
 use crate::output::Output;
 use crate::short_id;
 
@@ -23,11 +26,13 @@ Tables show the last eight digits where the whole id does not fit.
 
 Examples:
   laneway jobs list --state queued,running --lane browsers
+  laneway jobs list --state failed --kind render --since 1h --search timeout
   laneway jobs show 0198c9d2-6f4e-7c31-9a53-0d5b8a7e4f10
   laneway jobs explain 8a7e4f10
   laneway jobs logs --follow 8a7e4f10
   laneway jobs wait 8a7e4f10 --timeout 5m
-  laneway jobs retry 8a7e4f10")]
+  laneway jobs retry 8a7e4f10
+  laneway jobs retry --state failed --kind render --since 1h --dry-run")]
 pub struct JobsArgs {
     #[command(subcommand)]
     verb: Verb,
@@ -47,18 +52,10 @@ enum Verb {
     },
     /// Wait until a job has ended, and show its result
     Wait(wait::WaitArgs),
-    /// Cancel jobs
-    Cancel {
-        /// The jobs
-        #[arg(required = true)]
-        jobs: Vec<String>,
-    },
-    /// Retry ended jobs: each becomes a new job
-    Retry {
-        /// The jobs
-        #[arg(required = true)]
-        jobs: Vec<String>,
-    },
+    /// Cancel jobs, by their ids or by filters
+    Cancel(EndArgs),
+    /// Retry ended jobs, by their ids or by filters: each becomes a new job
+    Retry(EndArgs),
     /// The log lines of a job
     Logs(logs::LogsArgs),
     /// Why a job is not running
@@ -68,14 +65,41 @@ enum Verb {
     },
 }
 
+/// The jobs to cancel or retry.
+#[derive(Debug, clap::Args)]
+pub struct EndArgs {
+    /// The jobs
+    jobs: Vec<String>,
+    #[command(flatten)]
+    filter: filter::FilterArgs,
+    /// Only show how many jobs match the filters
+    #[arg(long, conflicts_with = "jobs")]
+    dry_run: bool,
+}
+
+/// Cancels or retries jobs: those that are named, or every job of the filters.
+async fn end_jobs(output: &Output, client: &Client, args: &EndArgs, action: &str) -> anyhow::Result<()> {
+    match (args.jobs.is_empty(), args.filter.query().is_empty()) {
+        (false, true) if action == "cancel" => end::cancel(output, client, &args.jobs).await,
+        (false, true) => end::retry(output, client, &args.jobs).await,
+        (true, false) => bulk::run(output, client, args, action).await,
+        (false, false) => Err(CliError::new(Exit::Usage, "name jobs or give filters, not both").into()),
+        (true, true) => {
+            let message =
+                format!("name jobs, or give filters: laneway jobs {action} --kind render --dry-run");
+            Err(CliError::new(Exit::Usage, message).into())
+        }
+    }
+}
+
 /// Runs a command for jobs.
 pub async fn run(output: &Output, client: &Client, args: &JobsArgs) -> anyhow::Result<()> {
     match &args.verb {
         Verb::List(args) => list::run(output, client, args).await,
         Verb::Show { job, full } => show::run(output, client, &find(client, job).await?, *full).await,
         Verb::Wait(args) => wait::run(output, client, args).await,
-        Verb::Cancel { jobs } => end::cancel(output, client, jobs).await,
-        Verb::Retry { jobs } => end::retry(output, client, jobs).await,
+        Verb::Cancel(args) => end_jobs(output, client, args, "cancel").await,
+        Verb::Retry(args) => end_jobs(output, client, args, "retry").await,
         Verb::Logs(args) => logs::run(output, client, args).await,
         Verb::Explain { job } => explain::run(output, client, &find(client, job).await?).await,
     }

@@ -155,8 +155,9 @@ fn show(output: &Output, lane: &Lane) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lanes with their limits and current statistics.
+/// Lanes with their limits and current statistics. How jobs reach workers is shown where it differs from the default.
 pub fn table(lanes: &[Lane]) -> Table {
+    let shows_dispatch = lanes.iter().any(|lane| lane.dispatch != "push");
     let mut table = Table::new()
         .left("LANE")
         .left("STATE")
@@ -165,12 +166,14 @@ pub fn table(lanes: &[Lane]) -> Table {
         .right("LIMIT")
         .right("PER AGENT")
         .left("ORDER")
-        .spare(1)
-        .left("OLDEST")
-        .spare(2);
+        .spare(1);
+    if shows_dispatch {
+        table = table.left("DISPATCH");
+    }
+    table = table.left("OLDEST").spare(2);
     for lane in lanes {
         let (state, paint) = if lane.paused { ("paused", Paint::Yellow) } else { ("open", Paint::Green) };
-        table.row(vec![
+        let mut row = vec![
             Cell::plain(&lane.name),
             Cell::painted(state, paint),
             Cell::plain(lane.waiting),
@@ -178,8 +181,12 @@ pub fn table(lanes: &[Lane]) -> Table {
             Cell::plain(lane.running_max),
             Cell::plain(lane.running_per_agent_max),
             Cell::plain(&lane.order),
-            Cell::maybe(lane.oldest.as_ref().map(|oldest| time_args::distance(&oldest.created_at))),
-        ]);
+        ];
+        if shows_dispatch {
+            row.push(Cell::plain(&lane.dispatch));
+        }
+        row.push(Cell::maybe(lane.oldest.as_ref().map(|oldest| time_args::distance(&oldest.created_at))));
+        table.row(row);
     }
     table
 }

@@ -135,6 +135,10 @@ async fn show_list(output: &Output, client: &Client, args: &ListArgs) -> anyhow:
     if output.json {
         return output.document(&list);
     }
+    if list.leases.is_empty() {
+        output.line(output.paint(Paint::Dim, "no leases"));
+        return Ok(());
+    }
     table(&list.leases).print(output);
     Ok(())
 }

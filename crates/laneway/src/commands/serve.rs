@@ -165,6 +165,7 @@ fn banner(output: &Output, server: &Server) -> anyhow::Result<()> {
         return output.json_line(&json!({
             "version": env!("CARGO_PKG_VERSION"),
             "url": url,
+            "dashboard": server.dashboard(),
             "dialects": dialects,
             "data_dir": data_dir,
             "open": server.is_open(),
@@ -178,6 +179,9 @@ fn banner(output: &Output, server: &Server) -> anyhow::Result<()> {
             .to_owned()
     };
     output.line(output.paint(Paint::Bold, concat!("laneway ", env!("CARGO_PKG_VERSION"))));
+    if let Some(dashboard) = server.dashboard() {
+        output.line(format!("{} {dashboard}", label("web")));
+    }
     output.line(format!("{} {url}/v1", label("api")));
     if let Some(line) = dialects_line(&url, server.dialects()) {
         output.line(format!("{} {line}", label("")));

@@ -1,10 +1,12 @@
-//! `laneway store`: checks for damage, and accepts lost commits.
+//! `laneway store`: checks for damage, makes the tables anew, and accepts lost commits.
+
+use std::path::PathBuf;
 
 use laneway_store::check::{CheckBounds, CheckReport, check_dir};
-use laneway_store::copy;
+use laneway_store::copy::{self, History};
 use serde_json::json;
 
-use crate::commands::backup::{bar, show_check};
+use crate::commands::backup::{bar, print_restored, show, show_check};
 use crate::exit::{CliError, Exit};
 use crate::output::Output;
 use crate::server::store_error;
@@ -29,6 +31,18 @@ names its table and row. What a check can and cannot find: docs/guides/backup.md
         /// Stop after this many seconds; the rest is not checked
         #[arg(long, value_name = "SECONDS")]
         limit: Option<u64>,
+    },
+    /// Make the tables anew, from a backup and the commit log
+    #[command(after_help = "\
+For a store with damaged tables whose commit log was kept since the backup (setting log.keep). The damaged store is moved into a folder \
+`replaced-…` in the directory. No server may use the directory. See docs/guides/backup.md.
+
+Examples:
+  laneway store rebuild --backup /backups/laneway-monday.db --data-dir /var/lib/laneway")]
+    Rebuild {
+        /// A backup file of this store
+        #[arg(long, value_name = "FILE")]
+        backup: PathBuf,
     },
     /// Open a data directory whose files do not belong together, and lose the missing commits
     #[command(after_help = "\
@@ -55,6 +69,17 @@ pub async fn run(output: &Output, environment: &Environment, args: StoreArgs) ->
             let report = report.await?;
             bar.finish_and_clear();
             print_report(output, &report.map_err(|error| store_error(&error))?)
+        }
+        Verb::Rebuild { backup } => {
+            let bar = bar(output);
+            let (shown, at) = (bar.clone(), dir.clone());
+            let rebuilt = tokio::task::spawn_blocking(move || {
+                let history = History { from: at.clone(), until: None };
+                copy::restore(&backup, &at, true, Some(&history), &mut |at| show(&shown, at))
+            });
+            let rebuilt = rebuilt.await?;
+            bar.finish_and_clear();
+            print_restored(output, &dir, rebuilt.map_err(|error| store_error(&error))?)
         }
         Verb::Accept { yes: _ } => {
             let at = dir.clone();

@@ -14,7 +14,7 @@ use laneway_wire::{RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecr
 use reqwest::Method;
 use serde::Serialize;
 
-use crate::client::Client;
+use crate::client::{Client, is_problem};
 use crate::commands::token::direct::DirectTokens;
 use crate::output::{Output, Paint, state_paint};
 use crate::settings::{ConfigFlags, Environment};
@@ -95,6 +95,9 @@ enum Verb {
         /// Read the secret from this file [default: standard input]
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
+        /// Succeed if the secret was imported before, so that a start script can run this every time
+        #[arg(long)]
+        if_missing: bool,
     },
     /// All tokens, without secrets
     List,
@@ -132,10 +135,16 @@ pub async fn run(
             let made = token_store.create(&new.request(None)).await?;
             show_secret(output, &made, token_store.dir())
         }
-        Verb::Import { new, file } => {
+        Verb::Import { new, file, if_missing } => {
             let secret = read_secret(file.as_deref())?;
-            let made = token_store.create(&new.request(Some(secret))).await?;
-            show_secret(output, &made, token_store.dir())
+            match token_store.create(&new.request(Some(secret))).await {
+                Ok(made) => show_secret(output, &made, token_store.dir()),
+                Err(error) if *if_missing && is_problem(&error, "name_taken") => {
+                    output.note("the secret was imported before; nothing was changed");
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
         }
         Verb::List => {
             let list = token_store.list().await?;

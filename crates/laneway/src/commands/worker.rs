@@ -125,7 +125,10 @@ pub async fn run(output: &Output, server: &ServerArgs, args: &WorkerArgs) -> any
         LogStyle::Auto | LogStyle::Json => LogFormat::Json,
         LogStyle::Text => LogFormat::Text,
     };
-    log::start_worker(&LogConfig { format, filter: args.log_filter.clone() }, output.color)?;
+    log::start_worker(
+        &LogConfig { format, filter: args.log_filter.clone(), keep: Duration::ZERO },
+        output.color,
+    )?;
     // Before the worker starts, so that an early signal does not kill the process.
     let mut signals = Signals::new()?;
     let settings = Settings::new(args)?;

@@ -11,7 +11,7 @@ use laneway_store::check::{CheckBounds, check_dir};
 use laneway_store::{EventFilter, JobView, SqliteOptions, SqliteStore, Store, StoreError};
 use tempfile::TempDir;
 
-use crate::cli::Server;
+use crate::cli::{Server, laneway, text};
 use crate::kill::{Random, number};
 
 const DB: &str = "laneway.db";
@@ -231,15 +231,55 @@ fn defect_03_flipped_bits_are_noticed() {
     assert!(u64::from(database.served_but_found) <= 2 + flips / 40, "LANEWAY_FLIP_SEED={seed}: {database:?}");
 }
 
+/// A store with one ended job, whose row is damaged.
+fn with_a_damaged_job(dir: &Path) -> String {
+    let server = Server::start(dir, &[]);
+    let id = server.submit(&["echo", "--wait"]);
+    assert_eq!(server.stop(), Some(0));
+    let conn = rusqlite::Connection::open(dir.join(DB)).unwrap();
+    conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 1").unwrap();
+    id
+}
+
+/// The check at the start finds what no read at the start would find. The time that it may take is a setting.
+#[test]
+fn defect_03_a_start_checks_the_store() {
+    let dir = TempDir::new().unwrap();
+    with_a_damaged_job(dir.path());
+    let start = |settings: &[&str]| {
+        let mut command = laneway();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).args(settings);
+        let output = command.output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, stderr) = start(&[]);
+    assert_eq!(code, Some(74), "{stderr}");
+    assert!(stderr.contains("table job, row 1") && stderr.contains("laneway restore"), "{stderr}");
+    let server = Server::start(dir.path(), &["--set", "limits.start_check=0s"]);
+    assert_eq!(server.stop(), Some(0));
+}
+
+/// The check at the start is bounded: it reports what it left out, and the server starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn defect_03_a_start_on_a_large_store_checks_a_part_of_it() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let body = serde_json::json!({"jobs": vec![serde_json::json!({"kind": "later"}); 5_000]});
+    let sent = http.post(format!("{}/v1/jobs/batch", server.url)).json(&body).send().await.unwrap();
+    assert_eq!(sent.status(), 200);
+    assert_eq!(server.stop(), Some(0));
+    let server = Server::start(dir.path(), &["--set", "log.format=json", "--set", "limits.start_check=1ms"]);
+    let log = server.log_until_stopped();
+    let found =
+        log.iter().any(|line| line["message"].as_str().is_some_and(|text| text.contains("checked in part")));
+    assert!(found, "{log:#?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defect_03_a_damaged_job_is_named_to_its_reader() {
     let dir = TempDir::new().unwrap();
-    let server = Server::start(dir.path(), &[]);
-    let id = server.submit(&["echo", "--wait"]);
-    assert_eq!(server.stop(), Some(0));
-    let conn = rusqlite::Connection::open(dir.path().join(DB)).unwrap();
-    conn.execute_batch("UPDATE job SET spec = CAST(x'63' || substr(spec, 2) AS BLOB) WHERE seq = 1").unwrap();
-    drop(conn);
+    let id = with_a_damaged_job(dir.path());
     // A start without its check does not read the job: it has ended.
     let server = Server::start(dir.path(), &["--set", "limits.start_check=0s"]);
     let http = reqwest::Client::builder().no_proxy().build().unwrap();

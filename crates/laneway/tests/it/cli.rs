@@ -29,7 +29,8 @@ impl Server {
         Server::spawn(command, "127.0.0.1:0", data_dir, flags)
     }
 
-    fn start_at(address: &str, data_dir: &Path, flags: &[&str]) -> Server {
+    /// Starts a server at this address.
+    pub fn start_at(address: &str, data_dir: &Path, flags: &[&str]) -> Server {
         Server::spawn(laneway(), address, data_dir, flags)
     }
 

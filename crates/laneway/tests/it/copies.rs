@@ -1,12 +1,12 @@
 //! Copies of a data directory while a server writes: a copy that opens has every job that was acknowledged before it.
 //!
 //! Every copy is made in one of the ways in which people copy files, most of them wrong. `LANEWAY_COPIES` sets how many
-//! (10 by default), `LANEWAY_COPY_SEED` replays them.
+//! (12 by default: one in each way), `LANEWAY_COPY_SEED` replays them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -21,20 +21,37 @@ use crate::kill::{Random, number};
 const DB: &str = "laneway.db";
 const WAL: &str = "laneway.db-wal";
 const MARK: &str = "laneway.db-mark";
+/// The directory of the commit log.
+const LOG: &str = "log";
 /// Jobs between the files of one torn copy: enough that SQLite restarts its log.
 const BETWEEN: usize = 700;
 
 /// The acknowledged jobs so far.
 type Acked = Arc<Mutex<BTreeSet<JobId>>>;
 
-/// Submits jobs until it is stopped.
-fn writer(url: String, acked: Acked, end: Arc<AtomicBool>) {
+/// Jobs that may be submitted while one copy is made: the campaign must not fill the disk.
+const PER_COPY: usize = 1_000;
+/// The number of jobs that ends the writer.
+const END: usize = 0;
+/// The number of jobs up to which the writer of the campaign goes on.
+static GOAL: AtomicUsize = AtomicUsize::new(PER_COPY);
+
+/// Submits jobs as fast as it can, up to a number that grows with every copy.
+fn writer(url: String, acked: Acked) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let pad = "x".repeat(30_000);
         let jobs: Vec<Value> = (0..40).map(|_| json!({"kind": "later", "payload": pad})).collect();
-        while !end.load(Ordering::SeqCst) {
+        loop {
+            match GOAL.load(Ordering::SeqCst) {
+                END => break,
+                goal if acked.lock().unwrap().len() >= goal => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                }
+                _ => {}
+            }
             let sent = http.post(format!("{url}/v1/jobs/batch")).json(&json!({"jobs": jobs})).send().await;
             let Ok(sent) = sent else { break };
             let Ok(answer) = sent.json::<Value>().await else { break };
@@ -51,6 +68,7 @@ fn writer(url: String, acked: Acked, end: Arc<AtomicBool>) {
 )]
 fn wait_for_more(acked: &Acked, more: usize) {
     let (begun, wanted) = (Instant::now(), acked.lock().unwrap().len() + more);
+    GOAL.fetch_max(wanted, Ordering::SeqCst);
     while acked.lock().unwrap().len() < wanted {
         assert!(begun.elapsed() < Duration::from_secs(60), "the server takes no jobs");
         std::thread::sleep(Duration::from_millis(5));
@@ -61,8 +79,9 @@ fn copy(from: &Path, to: &Path, names: &[&str]) {
     std::fs::create_dir_all(to).unwrap();
     for name in names {
         // Another process copies: this one must not open the files of the server.
-        let done = Command::new("cp").arg(from.join(name)).arg(to.join(name)).status().unwrap();
-        assert!(done.success(), "{name}");
+        let done = Command::new("cp").arg("-r").arg(from.join(name)).arg(to.join(name)).status().unwrap();
+        // The server renames segments of its log: `cp` may report that a file has gone, and copies the others.
+        assert!(done.success() || *name == LOG, "{name}");
     }
 }
 
@@ -73,6 +92,16 @@ fn missing(dir: &Path, acked: &BTreeSet<JobId>) -> Result<usize, StoreError> {
     let reader = store.reader();
     Ok(acked.iter().filter(|id| reader.job(**id).unwrap().is_none()).count())
 }
+
+/// Cuts a file off at a random length.
+fn cut(path: &Path, random: &mut Random) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let len = file.metadata().unwrap().len();
+    file.set_len(random.next() % len.max(1)).unwrap();
+}
+
+/// The number of ways.
+const WAYS: u64 = 12;
 
 /// One copy in one of the ways.
 fn make_copy(
@@ -96,49 +125,70 @@ fn make_copy(
             "backup"
         }
         1 => {
-            let done = Command::new("cp").arg("-r").arg(dir).arg(to).status().unwrap();
-            assert!(done.success());
+            // It may report that a segment of the log has gone, see above.
+            Command::new("cp").arg("-r").arg(dir).arg(to).status().unwrap();
             "cp -r"
         }
         2 => {
             copy(dir, to, &[DB]);
             wait_for_more(acked, BETWEEN);
-            copy(dir, to, &[WAL, MARK]);
+            copy(dir, to, &[WAL, MARK, LOG]);
             "old database"
         }
         3 => {
-            copy(dir, to, &[MARK, WAL]);
+            copy(dir, to, &[MARK, WAL, LOG]);
             wait_for_more(acked, BETWEEN);
             copy(dir, to, &[DB]);
-            "old log"
+            "old logs"
         }
         4 => {
             copy(dir, to, &[DB]);
             "database alone"
         }
         5 => {
-            copy(dir, to, &[DB, WAL]);
+            copy(dir, to, &[DB, WAL, LOG]);
             "without mark"
         }
         6 => {
             copy(dir, to, &[MARK]);
             wait_for_more(acked, BETWEEN);
-            copy(dir, to, &[DB, WAL]);
+            copy(dir, to, &[DB, WAL, LOG]);
             "old mark"
+        }
+        7 => {
+            copy(dir, to, &[DB, WAL, MARK, LOG]);
+            cut(&to.join(WAL), random);
+            "write-ahead log cut off"
+        }
+        8 => {
+            copy(dir, to, &[LOG]);
+            wait_for_more(acked, BETWEEN);
+            copy(dir, to, &[DB, WAL, MARK]);
+            "old commit log"
+        }
+        9 => {
+            copy(dir, to, &[DB, WAL, MARK]);
+            "without commit log"
+        }
+        10 => {
+            copy(dir, to, &[MARK, DB, WAL, LOG]);
+            let segments = std::fs::read_dir(to.join(LOG)).unwrap().map(|entry| entry.unwrap().path());
+            let segments = segments.filter(|path| path.extension().is_some_and(|end| end == "log"));
+            cut(&segments.max().unwrap(), random);
+            "commit log cut off"
         }
         _ => {
             copy(dir, to, &[DB, WAL, MARK]);
-            let log = std::fs::OpenOptions::new().write(true).open(to.join(WAL)).unwrap();
-            let len = log.metadata().unwrap().len();
-            log.set_len(random.next() % len.max(1)).unwrap();
-            "log cut off"
+            wait_for_more(acked, BETWEEN);
+            copy(dir, to, &[LOG]);
+            "new commit log"
         }
     }
 }
 
 #[test]
 fn defect_04_a_copy_that_opens_has_everything_that_was_acknowledged() {
-    let copies = number("LANEWAY_COPIES").unwrap_or(10);
+    let copies = number("LANEWAY_COPIES").unwrap_or(WAYS);
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let seed = number("LANEWAY_COPY_SEED").unwrap_or(clock.as_nanos() as u64);
     println!("{copies} copies, LANEWAY_COPY_SEED={seed}");
@@ -155,17 +205,18 @@ fn defect_04_a_copy_that_opens_has_everything_that_was_acknowledged() {
             "tenants_default.queued_max=1000000",
         ],
     );
-    let (acked, end) = (Acked::default(), Arc::new(AtomicBool::new(false)));
+    let acked = Acked::default();
     let write = std::thread::spawn({
-        let (url, acked, end) = (server.url.clone(), Arc::clone(&acked), Arc::clone(&end));
-        move || writer(url, acked, end)
+        let (url, acked) = (server.url.clone(), Arc::clone(&acked));
+        move || writer(url, acked)
     });
     wait_for_more(&acked, 100);
     let (mut opened, mut rejected) = (0, 0);
     for number in 0..copies {
         let to = home.path().join(format!("copy-{number}"));
         let before = acked.lock().unwrap().clone();
-        let way = make_copy(number % 8, &server, &dir, &to, &acked, &mut random);
+        GOAL.store(before.len() + PER_COPY, Ordering::SeqCst);
+        let way = make_copy(number % WAYS, &server, &dir, &to, &acked, &mut random);
         match missing(&to, &before) {
             Ok(lost) => {
                 assert_eq!(
@@ -186,7 +237,7 @@ fn defect_04_a_copy_that_opens_has_everything_that_was_acknowledged() {
         }
         std::fs::remove_dir_all(&to).unwrap();
     }
-    end.store(true, Ordering::SeqCst);
+    GOAL.store(END, Ordering::SeqCst);
     write.join().unwrap();
     let all = acked.lock().unwrap().clone();
     assert_eq!(server.stop(), Some(0));
@@ -226,6 +277,42 @@ fn defect_04_backup_and_restore_as_commands() {
         std::fs::metadata(dir.join(WAL)).map_or(0, |log| log.len()) == 0,
         "the log is empty after a stop"
     );
+}
+
+/// With a log that is kept, a backup becomes the store of any later moment, and replaces tables that are damaged.
+#[test]
+fn a_kept_log_restores_a_point_in_time_and_rebuilds_tables() {
+    let home = TempDir::new().unwrap();
+    let (dir, back, file) = (home.path().join("data"), home.path().join("back"), home.path().join("b.db"));
+    let mut server = Server::start(&dir, &["--set", "log.keep=1h"]);
+    let run = |args: &[&str], dir: &Path| {
+        let output = laneway().arg("--json").args(args).arg("--data-dir").arg(dir).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let path = file.to_str().unwrap();
+    let first = server.submit(&["echo", "--wait"]);
+    run(&["backup", path], &dir);
+    let second = server.submit(&["echo", "--wait"]);
+    let shown = server.json(&["jobs", "show", &second]);
+    let until = shown["finished_at"].as_str().unwrap();
+    let third = server.submit(&["echo", "--wait"]);
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    let restored = run(&["restore", path, "--until", until, "--log-from", dir.to_str().unwrap()], &back);
+    assert_eq!((&restored["jobs"], &restored["until"]), (&Value::from(2), &Value::from(until)));
+    let again = Server::start(&back, &[]);
+    assert_eq!(again.json(&["jobs", "show", &second])["state"], "succeeded");
+    assert_eq!(again.json(&["jobs", "list"])["jobs"].as_array().map(Vec::len), Some(2));
+    drop(again);
+    // The tables are lost, the log and the backup are not.
+    std::fs::write(dir.join("laneway.db"), [7; 8_192]).unwrap();
+    let rebuilt = run(&["store", "rebuild", "--backup", path], &dir);
+    assert_eq!(rebuilt["jobs"], 3);
+    let again = Server::start(&dir, &[]);
+    for job in [first, second, third] {
+        assert_eq!(again.json(&["jobs", "show", &job])["state"], "succeeded");
+    }
 }
 
 /// On a terminal, long work on a store shows a progress bar that reaches its end; elsewhere it shows none.

@@ -34,6 +34,7 @@ const ENDLESS_SPANS: &[&str] = &["laneway demo", "laneway events", "laneway benc
 
 /// Commands in running text that name a command and leave out what it needs: what it says then.
 const INCOMPLETE: &[(&str, &str)] = &[
+    ("laneway top", "standard output is not a terminal"),
     ("laneway schedules preview", "set one of cron, every and at"),
     ("laneway worker", "give --kind NAME=COMMAND, --file or --packages"),
 ];
@@ -562,18 +563,44 @@ impl Stage {
     }
 }
 
-/// What a terminal shows, without the sequences that steer it.
+/// What a terminal shows when its program leaves the alternate screen: characters at the places that the sequences name.
 fn plain(output: &str) -> String {
-    let mut shown = String::new();
+    let mut screen: BTreeMap<usize, BTreeMap<usize, char>> = BTreeMap::new();
+    let (mut row, mut column) = (1, 1);
     let mut rest = output.chars();
     while let Some(next) = rest.next() {
         match next {
-            '\x1b' => drop(rest.find(char::is_ascii_alphabetic)),
-            '\r' => {}
-            other => shown.push(other),
+            '\x1b' => {
+                let mut sequence = String::new();
+                while let Some(part) = rest.next() {
+                    sequence.push(part);
+                    if part.is_ascii_alphabetic() {
+                        break;
+                    }
+                }
+                match sequence.as_str() {
+                    "[?1049l" => break,
+                    place if place.ends_with('H') => {
+                        let mut numbers =
+                            place.trim_matches(['[', 'H']).split(';').map(|n| n.parse().unwrap_or(1));
+                        (row, column) = (numbers.next().unwrap_or(1), numbers.next().unwrap_or(1));
+                    }
+                    _ => {}
+                }
+            }
+            '\r' => column = 1,
+            '\n' => row += 1,
+            other => {
+                screen.entry(row).or_default().insert(column, other);
+                column += 1;
+            }
         }
     }
-    shown
+    let line = |cells: &BTreeMap<usize, char>| -> String {
+        let last = cells.keys().last().copied().unwrap_or(0);
+        (1..=last).map(|at| cells.get(&at).copied().unwrap_or(' ')).collect()
+    };
+    screen.values().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The words of a line without numbers, addresses and the states of lanes.

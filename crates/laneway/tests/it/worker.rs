@@ -223,6 +223,7 @@ fn defect_19_programs_that_fail_say_why_and_may_be_tried_again() {
         worker.dispatch(seq, kind, json!({}));
         let (found, message, may_retry) = worker.failure();
         assert_eq!((found.as_str(), may_retry), (code, retryable), "{kind}: {message}");
+        assert!(!message.trim_end().ends_with(':'), "{kind}: {message}");
     }
 }
 

@@ -117,6 +117,14 @@ async fn code_1603_out_of_range() {
     let default = world.enqueue("/api/script/run", json!({"id": id, "program": {"path": "/bin/true"}})).await;
     assert_eq!(world.job(&default).await["timeoutSeconds"], 300);
     rejects(&world, "/api/script/run", json!({"id": id, "script": {"steps": 7}}), 400, -1603).await;
+    for (steps, text) in [
+        (json!([]), "script.steps must have 1 to 500 steps, and has 0"),
+        (json!([{"kind": "navigate"}]), "script.steps[0].url is required"),
+    ] {
+        let body = json!({"id": id, "script": {"steps": steps}});
+        let message = rejects(&world, "/api/script/run", body, 400, -1603).await;
+        assert!(message.ends_with(text), "{message}");
+    }
     rejects(&world, "/api/proxy/test", json!({"proxy": {"host": "h", "port": 0}}), 400, -1603).await;
     rejects(
         &world,
@@ -179,6 +187,7 @@ async fn code_1606_too_long() {
     rejects(&world, "/api/env/clone", json!({"id": id, "name": long}), 400, -1606).await;
     rejects(&world, "/api/env/start", json!({"id": id, "callbackUrl": long}), 400, -1606).await;
     rejects(&world, "/api/env/create/quick", json!({"name": long}), 400, -1606).await;
+    rejects(&world, "/api/env/create/quick", json!({"id": "p".repeat(65)}), 400, -1606).await;
     rejects(&world, "/api/env/create/quick", json!({"name": "n".repeat(300)}), 400, -1606).await;
     let large = json!({"id": id, "more": "y".repeat(2 << 20)});
     rejects(&world, "/api/env/start", large, 400, -1606).await;
@@ -387,5 +396,7 @@ async fn code_1007_when_other_tenants_have_the_places_of_the_machine() {
     let job = laneway_core::JobId::parse(answer["data"]["jobId"].as_str().unwrap()).unwrap();
     let ended = world.scheduler.wait(job).await.unwrap();
     assert_eq!(ended.state(), laneway_core::JobState::Succeeded);
+    // The limit of a tenant is one here; two tenants have two.
+    assert_eq!(world.get("/health").await.1["browsers"], json!({"active": 2, "max": 2}));
     world.browsers.shut_down(Duration::from_secs(30)).await;
 }

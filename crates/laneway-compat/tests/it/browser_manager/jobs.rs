@@ -111,6 +111,53 @@ async fn an_execution_timeout_is_retried_and_then_shown_as_such() {
 }
 
 #[tokio::test]
+async fn an_attempt_that_ran_out_of_time_is_an_execution_timeout_and_a_late_step_says_what_it_waited_for() {
+    let world = World::new("").await;
+    let id = world.profile("shop").await;
+    let late = "steps[0] (navigate): the load of http://127.0.0.1/ did not happen within 1000 ms";
+    for (kind, path, code, message, shown) in [
+        (
+            "browser_start",
+            "/api/env/start",
+            "browser_hung",
+            "the browser did not answer",
+            "Execution timeout",
+        ),
+        ("script_run", "/api/script/run", "timed_out", "the script did not end", "Execution timeout"),
+        ("script_run", "/api/script/run", "step_timed_out", late, late),
+    ] {
+        world.rules.add(kind, Rule::fail_with(code, message));
+        let body = match kind {
+            "script_run" => json!({"id": id, "script": {"steps": [{"kind": "wait", "ms": 1}]}}),
+            _ => json!({"id": id}),
+        };
+        let job = world.enqueue(path, body).await;
+        assert_eq!(world.ended(&job).await["errorMessage"], shown, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_browser_that_never_answers_is_an_execution_timeout_and_the_log_says_why() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("chromium");
+    std::fs::write(&program, "#!/bin/sh\necho no display >&2\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let world = World::with_browsers(&format!(
+        "browsers.chromium = {:?}\nkinds.browser_start = {{ timeout = \"2s\", retry = {{ retries_max = 0 }} }}",
+        program.display().to_string()
+    ))
+    .await;
+    let id = world.profile("shop").await;
+    let job = world.enqueue("/api/env/start", json!({"id": id})).await;
+    let ended = world.ended(&job).await;
+    assert_eq!((&ended["status"], &ended["errorMessage"]), (&json!("failed"), &json!("Execution timeout")));
+    let (_, logs) = world.get(&format!("/api/jobs/{job}/logs")).await;
+    let said = logs["data"]["lines"].to_string();
+    assert!(said.contains("the browser did not answer within") && said.contains("no display"), "{said}");
+}
+
+#[tokio::test]
 async fn a_queue_timeout_is_final_and_shown_as_such() {
     let world = World::new("lanes.browsers.paused = true").await;
     let id = world.enqueue("/api/proxy/test", json!({"proxy": {"host": "127.0.0.1", "port": 9}})).await;

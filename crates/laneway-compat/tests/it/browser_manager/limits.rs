@@ -86,6 +86,22 @@ async fn the_setting_keys_change_limits_at_run_time() {
     assert_eq!(settings.keys[&Name::fixed("browser_profile")], 1);
     assert_eq!(settings.lanes[&Name::fixed("browsers")].queued_max, 9);
     assert_eq!(world.get("/health").await.1["browsers"]["max"], 7);
+    // How many scripts run at once depends on the number of browsers.
+    assert_eq!(settings.kinds[&Name::fixed("script_run")].running_max, Some(7));
+}
+
+#[tokio::test]
+async fn more_browsers_than_the_machine_has_for_a_tenant_are_rejected() {
+    let world = World::new("browsers.open_max = 16").await;
+    let (status, answer) = world.post("/api/settings", json!({"agent.max_concurrent_browsers": 15})).await;
+    assert_eq!((status, &answer["code"]), (400, &json!(-1603)), "{answer}");
+    let message = answer["msg"].as_str().unwrap();
+    assert!(message.contains("browsers.open_max") && message.contains("14"), "{message}");
+    assert_eq!(world.get("/api/settings").await.1["data"]["agent.max_concurrent_browsers"], 20);
+    // A limit that the machine does not have is no limit: what may be open is shown.
+    assert_eq!(world.get("/health").await.1["browsers"]["max"], 14);
+    let (status, answer) = world.post("/api/settings", json!({"agent.max_concurrent_browsers": 14})).await;
+    assert_eq!(status, 200, "{answer}");
 }
 
 #[tokio::test]
@@ -99,6 +115,13 @@ async fn the_setting_keys_are_keys_of_the_configuration_in_every_layer() {
     let changed = preview(&layers, &Overrides::none(), &patch).unwrap();
     assert_eq!(changed.settings().keys[&Name::fixed("browser_profile")], 2);
     assert_eq!(changed.settings().lanes[&Name::fixed("browsers")].running_max, 4);
+    let browsers = "[dialects.browser_manager]\nagent.max_concurrent_browsers = 6\n";
+    for (more, scripts) in [("", 6), ("[kinds.script_run]\nrunning_max = 2\n", 2)] {
+        let layers = Layers::read(&schema(), None, [], format!("{browsers}{more}").parse().unwrap()).unwrap();
+        let config = layers.resolve(&Overrides::none()).unwrap();
+        assert_eq!(config.settings().keys[&Name::fixed("browser")], 6);
+        assert_eq!(config.settings().kinds[&Name::fixed("script_run")].running_max, Some(scripts), "{more}");
+    }
     let both =
         "[dialects.browser_manager]\nagent.max_concurrent_jobs = 4\n[lanes.browsers]\nrunning_max = 5\n";
     let both = Layers::read(&schema(), None, [], both.parse().unwrap()).unwrap();

@@ -34,18 +34,22 @@ pub enum Rule {
     /// Waits until it is released or stopped, and succeeds.
     Hold,
     /// Fails.
-    Fail { message: String, retryable: bool },
+    Fail { code: &'static str, message: String, retryable: bool },
     /// Writes to the log, and succeeds.
     Lines(Vec<(&'static str, String)>),
 }
 
 impl Rule {
     pub fn fail(message: &str) -> Rule {
-        Rule::Fail { message: message.to_owned(), retryable: false }
+        Rule::Fail { code: "test", message: message.to_owned(), retryable: false }
     }
 
     pub fn retry(message: &str) -> Rule {
-        Rule::Fail { message: message.to_owned(), retryable: true }
+        Rule::Fail { code: "test", message: message.to_owned(), retryable: true }
+    }
+
+    pub fn fail_with(code: &'static str, message: &str) -> Rule {
+        Rule::Fail { code, message: message.to_owned(), retryable: false }
     }
 
     pub fn log(lines: &[(&'static str, &str)]) -> Rule {
@@ -334,8 +338,8 @@ async fn run(context: JobContext, rules: Rules, release: Arc<Semaphore>) -> Outc
             }
             () = context.cancellation().cancelled() => Outcome::Canceled,
         },
-        Some(Rule::Fail { message, retryable }) => {
-            Outcome::Failed(Failure { retryable, ..Failure::permanent("test", message) })
+        Some(Rule::Fail { code, message, retryable }) => {
+            Outcome::Failed(Failure { retryable, ..Failure::permanent(code, message) })
         }
         Some(Rule::Lines(lines)) => {
             for (stream, text) in lines {

@@ -140,7 +140,7 @@ async fn pt_q9_raised_limits_admit_more_at_once() {
     assert_eq!(answer["details"], details, "the limits are those in force");
 }
 
-/// A tenant that fills the queue of the lane leaves half of it for the others, in equal parts.
+/// A tenant that fills the queue of the lane leaves the minimum of the others.
 #[tokio::test]
 async fn defect_11_tasks_of_one_tenant_leave_slots_for_others() {
     let world = World::new("lanes.pinchtab.paused = true\ndialects.pinchtab.max_queue_size = 8").await;

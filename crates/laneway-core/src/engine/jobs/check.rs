@@ -27,7 +27,7 @@ impl Jobs {
             if job.state == JobState::Queued && job.bin.is_none() {
                 return fault("is queued and in no bin");
             }
-            if job.wake.is_some() != (job.state == JobState::Scheduled) {
+            if job.wake().is_some() != (job.state == JobState::Scheduled) {
                 return fault("has a state that contradicts its wake-up");
             }
         }

@@ -58,7 +58,7 @@ impl Engine {
         }
         let job = self.insert_job(&row, belongs);
         let served = self.workers.is_served(&self.queue, self.jobs[job].class());
-        self.jobs[job].wake = wake.map(|(wake, _)| wake);
+        self.jobs[job].set_wake(wake.map(|(wake, _)| wake));
         match (wake, begins) {
             (Some((Wake::NotBefore(_), _)), _) => self.sessions.wait_for_later(&self.jobs, job),
             (Some((Wake::Upstream | Wake::Called, _)), _) => {}

@@ -276,7 +276,7 @@ impl Engine {
             self.dequeue(job);
             self.queue.uncount_waiting(&self.jobs[job]);
         }
-        self.jobs[job].wake = None;
+        self.jobs[job].set_wake(None);
         self.set_state(job, state);
         let (kind, line) = (kind_of_end(state), error.as_ref().map(ErrorLine::of));
         let event = JobEvent { kind, reason: Some(reason), origin, error: line, detail };

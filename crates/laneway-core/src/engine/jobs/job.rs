@@ -15,17 +15,9 @@ pub(in crate::engine) struct Job {
     pub(super) rank_time: u64,
     pub(super) last_event: u64,
     pub(super) created_at: Wall,
-    pub(super) deadline: MaybeWall,
-    /// For a scheduled job: when it becomes queued.
-    pub(super) wake: Option<Wake>,
-    /// Until when its first attempt must open.
-    pub(super) queue_until: MaybeMono,
-    /// When its deadline is near; none once it is, or where that means nothing.
-    pub(super) near_at: MaybeWall,
-    /// For a queued job: when its hours end.
-    pub(super) hours_end: MaybeWall,
+    /// `None`: it has none of these times, as most jobs.
+    pub(super) times: Option<Box<Times>>,
     pub(super) timeout_ms: u64,
-    pub(super) queue_timeout_ms: u64,
     pub(super) priority: i32,
     pub(super) agent_queue: Ix<AgentQueue>,
     pub(super) class: Ix<Class>,
@@ -79,7 +71,7 @@ impl Job {
     }
 
     pub(in crate::engine) fn deadline(&self) -> MaybeWall {
-        self.deadline
+        self.times().deadline
     }
 
     pub(in crate::engine) fn timeout(&self) -> Span {
@@ -97,7 +89,40 @@ impl Job {
 
     /// What a scheduled job waits for.
     pub(in crate::engine) fn wake(&self) -> Option<Wake> {
-        self.wake
+        self.times().wake
+    }
+
+    /// Its times.
+    #[inline]
+    pub(super) fn times(&self) -> &Times {
+        const NONE: &Times = &Times::NONE;
+        self.times.as_deref().unwrap_or(NONE)
+    }
+
+    /// Changes its times.
+    #[inline]
+    pub(super) fn change_times(&mut self, change: impl FnOnce(&mut Times)) {
+        let mut times = *self.times();
+        change(&mut times);
+        match &mut self.times {
+            _ if times == Times::NONE => self.times = None,
+            Some(kept) => **kept = times,
+            None => self.times = Some(Box::new(times)),
+        }
+    }
+
+    /// It waits for this before it is queued; `None`: for nothing.
+    pub(super) fn set_wake(&mut self, wake: Option<Wake>) {
+        if self.wake() != wake {
+            self.change_times(|times| times.wake = wake);
+        }
+    }
+
+    /// Its queue timeout does not run any more.
+    pub(super) fn end_queue_timeout(&mut self) {
+        if self.times().queue_until != MaybeMono::NONE {
+            self.change_times(|times| times.queue_until = MaybeMono::NONE);
+        }
     }
 
     /// True once its deadline is near.
@@ -179,36 +204,44 @@ impl Job {
 
     /// A scheduled job waits for something. Its queue timeout does not run meanwhile.
     pub(in crate::engine) fn wait_for(&mut self, wake: Wake) {
-        self.wake = Some(wake);
-        self.queue_until = MaybeMono::NONE;
+        self.change_times(|times| {
+            times.wake = Some(wake);
+            times.queue_until = MaybeMono::NONE;
+        });
     }
 
     /// The job may start from now on, so its queue timeout begins.
     pub(in crate::engine) fn begin_queue_timeout(&mut self, from: Mono) {
-        if self.attempts == 0 && self.queue_timeout_ms != u64::MAX {
-            self.queue_until = Some(from + Span(self.queue_timeout_ms)).into();
+        if self.attempts == 0
+            && let Some(timeout) = self.times().queue_timeout
+        {
+            self.change_times(|times| times.queue_until = Some(from + timeout).into());
         }
     }
 
     /// The queue timeout goes on after a restart: the time before it counts.
     pub(in crate::engine) fn resume_queue_timeout(&mut self, now: Mono, waited: Span) {
         self.begin_queue_timeout(now);
-        if self.queue_until != MaybeMono::NONE {
-            self.queue_until = Some(now + Span(self.queue_timeout_ms.saturating_sub(waited.0))).into();
+        if self.times().queue_until != MaybeMono::NONE
+            && let Some(timeout) = self.times().queue_timeout
+        {
+            let left = Span(timeout.0.saturating_sub(waited.0));
+            self.change_times(|times| times.queue_until = Some(now + left).into());
         }
     }
 
     /// An attempt from before a restart is open.
     pub(in crate::engine) fn resume_attempt(&mut self, attempt: u32, last_event: u64) {
-        self.wake = None;
-        self.queue_until = MaybeMono::NONE;
+        self.set_wake(None);
+        self.end_queue_timeout();
         self.attempts = attempt;
         self.last_event = self.last_event.max(last_event);
     }
 
     /// True when the job must not start any more, although no timer has fired yet.
     pub(in crate::engine) fn is_overdue(&self, now: Now) -> bool {
-        self.deadline.is_due(now.wall) || self.queue_until.is_due(now.mono)
+        let times = self.times();
+        times.deadline.is_due(now.wall) || times.queue_until.is_due(now.mono)
     }
 
     /// One more worker did not take it. Returns how many did not.
@@ -232,6 +265,34 @@ impl Job {
     pub(in crate::engine) fn clear_bypassed(&mut self) -> bool {
         std::mem::take(&mut self.bypassed) > 0
     }
+}
+
+/// The times of a job that few jobs have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) struct Times {
+    pub(super) deadline: MaybeWall,
+    /// For a scheduled job: when it becomes queued.
+    pub(super) wake: Option<Wake>,
+    /// How long it may wait for its first attempt.
+    pub(super) queue_timeout: Option<Span>,
+    /// Until when its first attempt must open.
+    pub(super) queue_until: MaybeMono,
+    /// When its deadline is near; none once it is, or where that means nothing.
+    pub(super) near_at: MaybeWall,
+    /// For a queued job: when its hours end.
+    pub(super) hours_end: MaybeWall,
+}
+
+impl Times {
+    /// None of them.
+    pub(super) const NONE: Times = Times {
+        deadline: MaybeWall::NONE,
+        wake: None,
+        queue_timeout: None,
+        queue_until: MaybeMono::NONE,
+        near_at: MaybeWall::NONE,
+        hours_end: MaybeWall::NONE,
+    };
 }
 
 /// When a scheduled job becomes queued.
@@ -263,6 +324,6 @@ mod tests {
     /// There may be a million of them.
     #[test]
     fn a_job_and_an_attempt_stay_small() {
-        assert_eq!([size_of::<Job>(), size_of::<Open>()], [192, 160]);
+        assert_eq!([size_of::<Job>(), size_of::<Open>()], [144, 160]);
     }
 }

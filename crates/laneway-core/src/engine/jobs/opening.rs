@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Job, MaybeMono, Open};
+use crate::engine::jobs::{Job, Open};
 use crate::engine::leases::by_id::LEASES;
 use crate::engine::leases::claim::Taker;
 use crate::engine::workers::messages::WORKERS;
@@ -54,7 +54,7 @@ impl Engine {
         };
         let entry = &mut self.jobs[job];
         entry.attempts += 1;
-        entry.queue_until = MaybeMono::NONE;
+        entry.end_queue_timeout();
         let open = Open {
             job,
             attempt_id: self.numbers.attempt_id(),

@@ -7,7 +7,7 @@ use crate::capacity::COST_MAX;
 use crate::command::{Rejection, RejectionCode, Submission, Submitted};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
-use crate::engine::jobs::{Armed, Job, Jobs, MaybeMono, MaybeWall};
+use crate::engine::jobs::{Armed, Job, Jobs, MaybeWall, Times};
 use crate::engine::queue::{AgentQueue, ClassWanted, Demand, Kind, Lane, PlannedJobs, Tenant};
 use crate::engine::sessions::arrival::{Arrival, Outlook, check_session};
 use crate::engine::workers::PlacementRule;
@@ -274,19 +274,20 @@ impl Engine {
         self.webhooks.remember_callback(row);
         let hours = spec.capacity.hours.as_ref().map(|hours| self.jobs.hours.hold(hours));
         let near_at = if near { MaybeWall::NONE } else { near_at(&self.settings, spec).into() };
+        let times = Times {
+            deadline: spec.deadline.into(),
+            queue_timeout: spec.queue_timeout,
+            near_at,
+            ..Times::NONE
+        };
         let job = self.jobs.insert(Job {
             id: row.id,
             seq: row.seq.0,
             rank_time: row.rank_time,
             last_event: row.status.last_event,
             created_at: row.created_at,
-            deadline: spec.deadline.into(),
-            wake: None,
-            queue_until: MaybeMono::NONE,
-            near_at,
-            hours_end: MaybeWall::NONE,
+            times: (times != Times::NONE).then(|| Box::new(times)),
             timeout_ms: spec.timeout.expect("defaults are filled in").0,
-            queue_timeout_ms: spec.queue_timeout.map_or(u64::MAX, |span| span.0),
             priority: spec.priority,
             agent_queue,
             class,

@@ -20,10 +20,10 @@ impl Engine {
 
     fn look_at_waiting(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let entry = &self.jobs[job];
-        if entry.deadline.is_due(now.wall) || entry.queue_until.is_due(now.mono) {
+        if entry.is_overdue(now) {
             return self.expire(now, job, effects);
         }
-        let due = match entry.wake {
+        let due = match entry.wake() {
             Some(Wake::NotBefore(at)) => at <= now.wall,
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => at <= now.mono,
             Some(Wake::Upstream | Wake::Called) | None => false,
@@ -48,11 +48,11 @@ impl Engine {
         effects: &mut Effects,
     ) {
         self.sessions.wait_no_longer(&self.jobs, job);
-        if let Some(Wake::NotBefore(_)) = self.jobs[job].wake {
+        if let Some(Wake::NotBefore(_)) = self.jobs[job].wake() {
             // Its rank was the time it waits for; a wall clock that was set ahead since made that come sooner.
             self.jobs[job].rank_time = self.jobs[job].rank_time.min(self.clock.rank_now(now));
         }
-        self.jobs[job].wake = None;
+        self.jobs[job].set_wake(None);
         self.set_state(job, JobState::Queued);
         self.jobs[job].begin_queue_timeout(now.mono);
         self.jobs.begin_hours(job, now.wall);
@@ -75,10 +75,10 @@ impl Engine {
             let at = hours.next_begin(now.wall);
             return self.defer(now, job, Wake::NotBefore(at), Reason::Hours, effects);
         }
-        if entry.hours_end.is_due(now.wall) {
+        if entry.times().hours_end.is_due(now.wall) {
             self.jobs.begin_hours(job, now.wall);
         }
-        if self.jobs[job].near_at.is_due(now.wall) {
+        if self.jobs[job].times().near_at.is_due(now.wall) {
             self.boost(now, job, effects);
         }
     }
@@ -87,7 +87,7 @@ impl Engine {
     fn boost(&mut self, now: Now, job: Ix<Job>, effects: &mut Effects) {
         let demand = self.queue.demand_of(&self.jobs[job]).map(Demand::near_deadline);
         self.dequeue(job);
-        self.jobs[job].near_at = Default::default();
+        self.jobs[job].change_times(|times| times.near_at = MaybeWall::NONE);
         self.jobs[job].near = true;
         self.change_demand(job, demand);
         self.enqueue(job);
@@ -120,11 +120,11 @@ impl Engine {
             };
         }
         if stopping.is_none() {
-            if entry.deadline.is_due(now.wall) && self.jobs.is_reserved(job) {
+            if entry.deadline().is_due(now.wall) && self.jobs.is_reserved(job) {
                 // No worker has claimed it, so there is none to wait for.
                 return self.close_stopped(now, job, AttemptEnd::Expired, effects);
             }
-            if entry.deadline.is_due(now.wall) {
+            if entry.deadline().is_due(now.wall) {
                 return self.ask_to_stop(now, job, AttemptEnd::Expired, effects);
             }
             if open.timeout_at.is_some_and(|at| at <= now.mono) {
@@ -179,39 +179,40 @@ impl Engine {
 
     fn due_times(&self, job: Ix<Job>) -> Armed {
         let entry = &self.jobs[job];
+        let times = entry.times();
         if let Some(open) = entry.open {
             let open = &self.jobs.attempts[open];
             // A worker without a connection gets no order to stop: the attempt runs on until its lease ends.
             let stop = open.stopping.filter(|_| !self.workers.is_unreachable(open)).map(|(_, until)| until);
             let mono = [open.lease_until, open.timeout_at, stop, open.next_until].into_iter().flatten().min();
             let asked = entry.state.is_terminal() || open.stopping.is_some();
-            let wall = if asked { MaybeWall::NONE } else { entry.deadline };
+            let wall = if asked { MaybeWall::NONE } else { times.deadline };
             return Armed { mono: mono.into(), wall };
         }
-        match entry.wake {
+        match times.wake {
             Some(Wake::NotBefore(at)) => {
-                let wall = entry.deadline.get().map_or(at, |deadline| deadline.min(at));
+                let wall = times.deadline.get().map_or(at, |deadline| deadline.min(at));
                 Armed { mono: MaybeMono::NONE, wall: Some(wall).into() }
             }
             Some(Wake::Backoff(at) | Wake::Debounce(at)) => {
-                Armed { mono: Some(at).into(), wall: entry.deadline }
+                Armed { mono: Some(at).into(), wall: times.deadline }
             }
-            Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: entry.deadline },
-            None if entry.near_at == MaybeWall::NONE
-                && entry.hours_end == MaybeWall::NONE
+            Some(Wake::Upstream | Wake::Called) => Armed { mono: MaybeMono::NONE, wall: times.deadline },
+            None if times.near_at == MaybeWall::NONE
+                && times.hours_end == MaybeWall::NONE
                 && self.queue.class(entry.class).placement().is_none() =>
             {
-                Armed { mono: entry.queue_until, wall: entry.deadline }
+                Armed { mono: times.queue_until, wall: times.deadline }
             }
             None => {
-                let times = [
-                    entry.deadline,
-                    entry.near_at,
-                    entry.hours_end,
+                let walls = [
+                    times.deadline,
+                    times.near_at,
+                    times.hours_end,
                     pin_expiry(&self.queue, &self.jobs[job]).into(),
                 ];
-                let wall = times.into_iter().filter_map(MaybeWall::get).min();
-                Armed { mono: entry.queue_until, wall: wall.into() }
+                let wall = walls.into_iter().filter_map(MaybeWall::get).min();
+                Armed { mono: times.queue_until, wall: wall.into() }
             }
         }
     }

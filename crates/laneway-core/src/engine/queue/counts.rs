@@ -173,15 +173,17 @@ impl Queue {
         }
     }
 
-    /// An attempt of a job opens. `rank_now`: the time on the clock of its rank time.
-    pub(in crate::engine) fn count_dispatch(&mut self, job: &Job, rank_now: u64) {
+    /// An attempt of a job opens. `rank_now`: the time on the clock of its rank time. Returns the wait of a job whose first
+    /// attempt it is.
+    pub(in crate::engine) fn count_dispatch(&mut self, job: &Job, rank_now: u64) -> Option<Span> {
         if job.attempts() != 1 {
-            return;
+            return None;
         }
         let wait = rank_now.saturating_sub(job.rank_time());
         let counts = &mut self.agent_queues[job.agent_queue()].counts;
         counts.dispatched += 1;
         counts.queue_wait.0 = counts.queue_wait.0.saturating_add(wait);
+        Some(Span(wait))
     }
 
     /// An attempt closes that started then.

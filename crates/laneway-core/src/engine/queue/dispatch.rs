@@ -18,7 +18,7 @@ use crate::engine::schedules::text_of;
 use crate::engine::workers::placement::Pick;
 use crate::lease::Dispatch;
 use crate::worker::DispatchLine;
-use crate::{Change, Effects, EventKind, Failure, JobState, Notice, Now, Reason};
+use crate::{Change, Effects, EventKind, Failure, JobState, Notice, Now, Reason, Seq};
 
 /// Most overdue jobs that one dispatch ends on its way: a million that expire together must not become one commit.
 const EXPIRIES_MAX: u32 = 1_024;
@@ -150,7 +150,7 @@ impl Engine {
         self.refresh_in(bin, self.queue.home_of(&self.jobs, &self.workers, bin));
         self.queue.rekey_agent(&self.workers, self.jobs[job].agent_queue());
         self.arm(job);
-        self.queue.count_dispatch(&self.jobs[job], self.clock.rank_now(now));
+        let waited = self.queue.count_dispatch(&self.jobs[job], self.clock.rank_now(now));
 
         let kind = if running { EventKind::JobStarted } else { EventKind::JobAssigned };
         let detail = self.dispatch_line(job, DispatchLine::SENT);
@@ -164,6 +164,8 @@ impl Engine {
         if demand.is_none_or(|demand| !demand.pull) {
             effects.notices.push(Notice::Offer(self.offer(job, false)));
         }
+        let seq = Seq(self.jobs[job].seq());
+        effects.notices.extend(waited.map(|wait| Notice::Waited { seq, wait }));
     }
 
     /// Ends a waiting job whose deadline or queue timeout has passed.

@@ -1,5 +1,7 @@
 //! The statistics of lanes and agents.
 
+use std::collections::BTreeMap;
+
 use crate::engine::collections::slab::Ix;
 use crate::engine::jobs::Jobs;
 use crate::engine::queue::counts::Counts;
@@ -41,6 +43,19 @@ pub struct AgentStats {
     pub open: u64,
     /// What happened to its jobs since the start. Agents without jobs are remembered in a bounded number.
     pub counts: Counts,
+}
+
+/// How much of a tenant waits and runs in a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneDepth {
+    /// The tenant.
+    pub tenant: Name,
+    /// The lane.
+    pub lane: Name,
+    /// Jobs that wait (scheduled or queued).
+    pub waiting: u64,
+    /// Open attempts.
+    pub open: u64,
 }
 
 /// Which tenants are shown: all, or at most one.
@@ -130,6 +145,24 @@ impl Queue {
         // A lane that the settings do not name any more is shown only while it has jobs.
         stats.lanes.retain(|lane| self.has_lane(&lane.lane) || lane.waiting + lane.open > 0);
         stats.lanes.sort_by(|a, b| a.lane.cmp(&b.lane));
+    }
+
+    /// What waits and runs, by tenant and lane. Tenants and lanes without jobs are left out.
+    pub(in crate::engine) fn depths(&self) -> Vec<LaneDepth> {
+        let mut sums: BTreeMap<(Ix<Tenant>, Ix<Lane>), (u64, u64)> = BTreeMap::new();
+        for (_, (lane, tenant, _), queue) in self.agent_queues.iter() {
+            if !queue.idle {
+                let sum = sums.entry((*tenant, *lane)).or_default();
+                *sum = (sum.0 + u64::from(queue.waiting), sum.1 + u64::from(queue.open));
+            }
+        }
+        let depth = |((tenant, lane), (waiting, open))| LaneDepth {
+            tenant: self.tenants.key(tenant).clone(),
+            lane: self.lanes[lane].name.clone(),
+            waiting,
+            open,
+        };
+        sums.into_iter().map(depth).collect()
     }
 
     /// Adds agents without jobs, up to the limit.

@@ -1,12 +1,10 @@
 //! Counts the events of the demo.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use laneway_wire::Event;
 
-/// How many of the latest events are kept for display.
-const RECENT_MAX: usize = 64;
 /// How many jobs are tracked at once for their waits; more are not measured.
 const WATCHED_MAX: usize = 10_000;
 /// How many waits are kept for each lane.
@@ -17,8 +15,6 @@ const WAITS_MAX: usize = 10_000;
 pub struct Tally {
     /// By lane.
     pub lanes: BTreeMap<String, LaneTally>,
-    /// The latest events, oldest first.
-    pub recent: VecDeque<Event>,
     /// When jobs that have not started yet were submitted, in milliseconds.
     submitted_ms: HashMap<String, i64>,
 }
@@ -38,7 +34,7 @@ pub struct LaneTally {
 
 impl Tally {
     /// Counts one event.
-    pub fn add(&mut self, event: Event) {
+    pub fn add(&mut self, event: &Event) {
         if let Some(job) = &event.job {
             let at_ms = event.at.parse::<Timestamp>().map(Timestamp::as_millisecond).ok();
             let lane = self.lanes.entry(job.lane.clone()).or_default();
@@ -70,10 +66,6 @@ impl Tally {
                 _ => {}
             }
         }
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(event);
     }
 
     /// Ends of jobs in every lane.
@@ -125,22 +117,14 @@ mod tests {
     #[test]
     fn waits_are_measured_from_submit_to_first_start() {
         let mut tally = Tally::default();
-        tally.add(event("job.submitted", "2030-01-01T00:00:00Z"));
-        tally.add(event("job.started", "2030-01-01T00:00:00.250Z"));
-        tally.add(event("job.retrying", "2030-01-01T00:00:01Z"));
-        tally.add(event("job.started", "2030-01-01T00:00:09Z"));
-        tally.add(event("job.succeeded", "2030-01-01T00:00:10Z"));
+        tally.add(&event("job.submitted", "2030-01-01T00:00:00Z"));
+        tally.add(&event("job.started", "2030-01-01T00:00:00.250Z"));
+        tally.add(&event("job.retrying", "2030-01-01T00:00:01Z"));
+        tally.add(&event("job.started", "2030-01-01T00:00:09Z"));
+        tally.add(&event("job.succeeded", "2030-01-01T00:00:10Z"));
         let lane = &tally.lanes["l"];
         assert_eq!((lane.submitted, lane.started, lane.retried, lane.succeeded), (1, 2, 1, 1));
         assert_eq!(lane.wait_quantiles_ms(), Some((250, 250)));
         assert_eq!(tally.ended(), 1);
-    }
-
-    #[test]
-    fn only_the_latest_events_are_kept() {
-        let mut tally = Tally::default();
-        (0..100).for_each(|_| tally.add(event("job.queued", "2030-01-01T00:00:00Z")));
-        assert_eq!(tally.recent.len(), RECENT_MAX);
-        assert!(tally.lanes["l"].wait_quantiles_ms().is_none());
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, stream};
-use laneway_wire::{Explanation, Job, JobList};
+use laneway_wire::{Explanation, Job, JobCounts, JobList};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::filter::FilterArgs;
 use crate::client::{Client, is_unknown_parameter};
 use crate::output::{Output, Paint, state_paint};
 use crate::table::{Cell, Table};
@@ -15,30 +16,11 @@ use crate::time_args;
 /// Options of the list.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
-    /// Only in these states, separated by commas
-    #[arg(long, value_name = "STATE,…", value_delimiter = ',')]
-    state: Vec<String>,
-    /// Only in this lane
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Show how many jobs match, by state
     #[arg(long)]
-    lane: Option<String>,
-    /// Only of this agent
-    #[arg(long)]
-    agent: Option<String>,
-    /// Only of this kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only of this session
-    #[arg(long)]
-    session: Option<String>,
-    /// Only with this tag
-    #[arg(long)]
-    tag: Option<String>,
-    /// Only submitted before this time: RFC 3339, or a duration ago
-    #[arg(long, value_name = "TIME", value_parser = time_args::parse_past)]
-    before: Option<String>,
-    /// Only submitted after this time: RFC 3339, or a duration ago
-    #[arg(long, value_name = "TIME", value_parser = time_args::parse_past)]
-    after: Option<String>,
+    count: bool,
     /// How many at most
     #[arg(long, short = 'n', default_value_t = 50, value_name = "N", value_parser = parse_limit)]
     limit: usize,
@@ -56,15 +38,18 @@ const PAGE: usize = 100;
 
 /// Lists jobs, in as many calls as the limit needs.
 pub async fn run(output: &Output, client: &Client, args: &ListArgs) -> anyhow::Result<()> {
-    let mut list = JobList { jobs: Vec::new(), next: args.cursor.clone() };
+    let mut list = JobList { jobs: Vec::new(), next: args.cursor.clone(), counts: None };
     let mut reasons = BTreeMap::new();
     let mut explained = true;
     loop {
-        let mut query = args.query();
+        let mut query = args.filter.query();
         query.push(("limit", (args.limit - list.jobs.len()).clamp(1, PAGE).to_string()));
         query.extend(list.next.clone().map(|cursor| ("cursor", cursor)));
         if explained {
             query.push(("explain", "true".to_owned()));
+        }
+        if args.count && list.counts.is_none() {
+            query.push(("count", "true".to_owned()));
         }
         let answer: anyhow::Result<Box<RawValue>> = client.get(&["v1", "jobs"], &query).await;
         let answer = match answer {
@@ -78,12 +63,16 @@ pub async fn run(output: &Output, client: &Client, args: &ListArgs) -> anyhow::R
         reasons.extend(waiting_reasons(&answer));
         list.jobs.extend(page.jobs);
         list.next = page.next;
+        list.counts = list.counts.or(page.counts);
         if list.next.is_none() || list.jobs.len() >= args.limit {
             break;
         }
     }
     if output.json {
         return output.document(&list);
+    }
+    if args.count {
+        output.line(output.paint(Paint::Dim, &counted(list.counts.as_ref())));
     }
     if list.jobs.is_empty() {
         output.line(output.paint(Paint::Dim, "no jobs"));
@@ -97,6 +86,17 @@ pub async fn run(output: &Output, client: &Client, args: &ListArgs) -> anyhow::R
         output.line(output.paint(Paint::Dim, &format!("there are more: --limit N, or --cursor {next}")));
     }
     Ok(())
+}
+
+/// How many jobs match, in words.
+fn counted(counts: Option<&JobCounts>) -> String {
+    let Some(counts) = counts else { return "too many jobs to count with these filters".to_owned() };
+    let states: Vec<String> = counts.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let jobs = if counts.total == 1 { "job" } else { "jobs" };
+    match states.as_slice() {
+        [] => "0 jobs".to_owned(),
+        states => format!("{} {jobs}: {}", counts.total, states.join(", ")),
+    }
 }
 
 /// Why jobs wait, by id, as far as the list contains it.
@@ -130,27 +130,6 @@ async fn ask_reasons(client: &Client, jobs: &[Job<'_>], reasons: &mut BTreeMap<S
     // A job that has started or ended meanwhile has no reason to wait.
     let answers: Vec<_> = stream::iter(asked).buffered(ASKED_AT_ONCE).collect().await;
     reasons.extend(answers.into_iter().flatten());
-}
-
-impl ListArgs {
-    fn query(&self) -> Vec<(&'static str, String)> {
-        let ListArgs { state, lane, agent, kind, session, tag, before, after, limit: _, cursor: _ } = self;
-        let single = [
-            ("lane", lane),
-            ("agent", agent),
-            ("kind", kind),
-            ("session", session),
-            ("tag", tag),
-            ("created_before", before),
-            ("created_after", after),
-        ];
-        let mut query: Vec<(&'static str, String)> =
-            single.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
-        if !state.is_empty() {
-            query.push(("state", state.join(",")));
-        }
-        query
-    }
 }
 
 /// The jobs as a table.

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use laneway_api::auth::{import, is_active, mint};
 use laneway_core::settings::DEFAULT_TENANT;
-use laneway_core::{Command, Name, Origin, Reply, Role, Span, TokenRecord};
+use laneway_core::{Command, Name, Origin, Rejection, Reply, Role, Span, TokenRecord};
 use laneway_runtime::batch::fresh_seed;
 use laneway_runtime::config::{Layers, Overrides, parse_span};
 use laneway_runtime::{Clock, Driver, Options};
 use laneway_store::sqlite::{SqliteOptions, SqliteStore};
 use laneway_store::{Store, StoreError};
-use laneway_wire::{RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
+use laneway_wire::{Problem, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 
 use crate::exit::{CliError, Exit};
 use crate::server::store_error;
@@ -173,9 +173,7 @@ impl DirectTokens {
         let batch = self.driver.apply(self.clock.now(), &mut VecDeque::from([command]));
         let committed = batch.and_then(|batch| self.driver.commit(batch));
         match committed.map_err(|error| store_error(&error))?.replies.into_iter().next() {
-            Some(Reply::Rejected(rejection)) => {
-                Err(CliError::new(Exit::Rejected, rejection.to_string()).into())
-            }
+            Some(Reply::Rejected(rejection)) => Err(rejected(&rejection).into()),
             Some(Reply::NotFound) => Err(CliError::new(Exit::NotFound, "there is no such token").into()),
             _ => Ok(()),
         }
@@ -222,4 +220,20 @@ fn plain_name(field: &str, text: &str) -> anyhow::Result<Name> {
 /// The origin of commands on a data directory.
 fn origin() -> Origin {
     Origin::server("cli")
+}
+
+/// The error that a server would have answered with.
+fn rejected(rejection: &Rejection) -> CliError {
+    let detail = rejection.to_string();
+    let problem = Problem {
+        kind: "about:blank".into(),
+        title: "Rejected".into(),
+        status: 409,
+        detail: detail.clone(),
+        code: rejection.code.as_str().into(),
+        field: None,
+        request_id: None,
+        retry_after_ms: None,
+    };
+    CliError { problem: Some(Box::new(problem)), ..CliError::new(Exit::Rejected, detail) }
 }

@@ -239,9 +239,13 @@ fn judge(status: ExitStatus, output: Vec<u8>, last: &VecDeque<String>) -> Ran {
         if let Some(why) = not_started(status, last.back()) {
             return Err(Failure::permanent("not_started", why));
         }
-        let lines: Vec<&str> = last.iter().map(String::as_str).collect();
         let code = status.code().map_or_else(|| "killed".to_owned(), |code| format!("exit_{code}"));
-        let message = format!("the program ended with {status}; its last log lines:\n{}", lines.join("\n"));
+        let message = match last.iter().map(String::as_str).collect::<Vec<_>>().join("\n") {
+            lines if lines.is_empty() => {
+                format!("the program ended with {status} and wrote nothing to standard error")
+            }
+            lines => format!("the program ended with {status}; its last log lines:\n{lines}"),
+        };
         // A crash, a kill and most exit codes do not rule out a retry.
         let retryable = status.code() != Some(EXIT_PERMANENT);
         return Err(Failure { retryable, ..Failure::permanent(&code, message) });

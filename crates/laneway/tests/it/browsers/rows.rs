@@ -123,6 +123,33 @@ async fn s4_3_browser_stop_a_process_that_still_runs_is_retried() {
     world.stop().await;
 }
 
+#[tokio::test]
+async fn s3_browser_stop_all_a_browser_that_is_starting_is_not_forgotten() {
+    let world = World::with_program("exec sleep 600", &[]).await;
+    world.profile("p1").await;
+    let starting = world.submit("browser_start", json!({"profileId": "p1"})).await;
+    world.started(&starting).await;
+    let ended = world.run("browser_stop_all", json!({})).await;
+    assert_eq!(failure_of(&ended), ("still_running".to_owned(), true, 2));
+    assert!(ended.failure().unwrap().message.contains("p1"), "{:?}", ended.failure());
+    starting.cancel().await.unwrap();
+    super::ended(&starting).await;
+    assert_eq!(world.result("browser_stop_all", json!({})).await, json!({"closed": []}));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_start_of_a_profile_fails_at_once() {
+    let world = World::with_program("exec sleep 600", &[]).await;
+    world.profile("p1").await;
+    let starting = world.submit("browser_start", json!({"profileId": "p1"})).await;
+    world.started(&starting).await;
+    let ended = world.run("browser_start", json!({"profileId": "p1"})).await;
+    assert_eq!(failure_of(&ended), ("already_open".to_owned(), false, 1));
+    starting.cancel().await.unwrap();
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s4_3_script_run_only_a_time_limit_is_retried() {
     let world = World::new().await;
@@ -131,7 +158,11 @@ async fn s4_3_script_run_only_a_time_limit_is_retried() {
     let script = |steps: serde_json::Value| json!({"profileId": "p1", "script": {"steps": steps}});
     let late = json!([{"kind": "wait", "selector": "#never", "timeoutMs": 200}]);
     let ended = world.run("script_run", script(late)).await;
+    assert_eq!(failure_of(&ended), ("step_timed_out".to_owned(), true, 2));
+    let endless = json!({"timeoutMs": 300, "steps": [{"kind": "evaluate", "expression": "while (true) {}"}]});
+    let ended = world.run("script_run", json!({"profileId": "p1", "script": endless})).await;
     assert_eq!(failure_of(&ended), ("timed_out".to_owned(), true, 2));
+    assert!(ended.failure().unwrap().message.contains("steps[0] (evaluate)"), "{:?}", ended.failure());
     let throws = json!([{"kind": "evaluate", "expression": "throw new Error('no')"}]);
     let ended = world.run("script_run", script(throws)).await;
     assert_eq!(failure_of(&ended), ("evaluate_failed".to_owned(), false, 1));

@@ -123,6 +123,7 @@ impl Render<'_> {
     fn notice(&self, notice: &Notice) -> Option<String> {
         Some(match notice {
             Notice::Offer(offer) => return self.offer(offer),
+            Notice::Waited { .. } => return None,
             Notice::Stop { fence, connection, .. } => {
                 let at = connection.map_or(String::new(), |connection| format!(" at {connection}"));
                 format!("stop {}{at}", self.names.of_job(fence.job))
