@@ -169,7 +169,7 @@ impl Pair {
     }
 
     /// The job that a step takes: one of those that `fits` says yes to.
-    fn pick(&self, number: usize, fits: impl Fn(&laneway_store::JobView) -> bool) -> Option<Seq> {
+    fn pick(&self, number: usize, fits: impl Fn(&JobView) -> bool) -> Option<Seq> {
         let fitting: Vec<Seq> =
             self.memory.jobs.iter().filter(|(_, known)| fits(&known.view)).map(|(seq, _)| *seq).collect();
         (!fitting.is_empty()).then(|| fitting[number % fitting.len()])
@@ -233,7 +233,7 @@ impl Pair {
                 }
             }
             Step::Merge(n, into) => {
-                let collects = |view: &laneway_store::JobView| {
+                let collects = |view: &JobView| {
                     let session = view.row.spec.session.as_ref();
                     view.end.is_none() && session.is_some_and(|session| session.debounce.is_some())
                 };
