@@ -25,17 +25,23 @@ pub(super) fn after(
          WHERE first >= coalesce((SELECT max(first) FROM laneway.event_batch WHERE first <= $1), 0) ORDER BY first LIMIT $2"
     );
     let mut page = PageOfEvents::new(filter, limit);
-    let mut from = i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1);
+    let mut after = after;
     let mut batches = BATCHES_FIRST;
     loop {
+        // The first batch of a later statement may be the last one of the statement before: its events are skipped.
+        let from = i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1);
         let rows = session.rows(&sql, vec![int(from), int(batches)])?;
         for row in &rows {
-            from = (number_at(row, 0)? + number_at(row, 1)?).cast_signed();
             for event in read_batch(row)? {
                 let event = event?;
-                if event.number > after && !page.take(event) {
+                let number = event.number;
+                if number <= after {
+                    continue;
+                }
+                if !page.take(event) {
                     return Ok(page.full());
                 }
+                after = number;
             }
         }
         if (rows.len() as i64) < batches {

@@ -2,7 +2,7 @@
 
 use laneway_store::suite::driver::{Driver, load};
 use laneway_store::suite::{Fixture, exercise};
-use laneway_store::{PostgresStore, Store, StoreError};
+use laneway_store::{EventFilter, PostgresStore, Store, StoreError};
 
 use super::postgres_server::{Pooler, TestDatabase};
 
@@ -131,6 +131,22 @@ fn a_commit_of_unknown_outcome_is_resolved() {
     let mut store = PostgresStore::open(&url).unwrap();
     assert_eq!(load(&mut store).jobs.len(), 300);
     assert!(store.reader().verify_events().unwrap() >= 300);
+}
+
+/// A page of events that needs several statements has every event once, wherever the first statement ends.
+#[test]
+fn pages_of_events_have_each_event_once() {
+    let Some(fixture) = fixture() else { return };
+    let mut driver = Driver::new(&fixture);
+    for commits in 1..=40 {
+        driver.submit_plain();
+        driver.commit();
+        let page = driver.reader.events_after(&EventFilter::default(), 0, 1_000).unwrap();
+        let numbers: Vec<u64> = page.items.iter().map(|event| event.number).collect();
+        assert_eq!(numbers, (1..=commits).collect::<Vec<u64>>());
+        let page = driver.reader.events_before(&EventFilter::default(), None, 1_000).unwrap();
+        assert!(page.items.iter().rev().map(|event| event.number).eq(1..=commits));
+    }
 }
 
 /// The views have the names that other programs look for.
