@@ -11,7 +11,6 @@
 mod attempts;
 pub mod check;
 mod checkpoint;
-mod columns;
 mod commit;
 pub mod copy;
 mod deliveries;
@@ -42,7 +41,6 @@ mod runs;
 mod schedules;
 mod sessions;
 mod shared;
-mod sums;
 mod tables;
 mod whole;
 
@@ -56,19 +54,23 @@ use rusqlite::types::FromSqlError;
 use rusqlite::{ErrorCode, ffi};
 
 use crate::codec::EventWriter;
+use crate::columns::events::{EventBytes, check_numbers};
+use crate::columns::{number, small};
 use crate::log::CommitLog;
 use crate::rows::{stored_attempt_id, stored_job_id};
 use crate::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
-use columns::{number, small};
 use lock::DirLock;
 use mark::Marker;
 pub use open::SqliteOptions;
-use pending::{Commit, EventBytes};
+use pending::Commit;
 use pool::Pool;
 use precheck::Precheck;
 use query::SqliteReader;
 use shared::Shared;
 use tables::Tables;
+
+#[cfg(all(test, feature = "postgres"))]
+pub(crate) use migrate::MIGRATIONS;
 
 /// The store in SQLite. Holds the lock on its data directory for as long as it lives.
 pub struct SqliteStore {
@@ -150,7 +152,7 @@ impl SqliteStore {
 
     fn commit_checked(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         epoch.check(self.epoch)?;
-        commit::check_numbers(self.last_event, &effects.events)?;
+        check_numbers(self.last_event, &effects.events)?;
         if effects.changes.is_empty() && effects.events.is_empty() {
             return Ok(());
         }

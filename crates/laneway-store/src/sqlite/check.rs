@@ -9,18 +9,16 @@ use std::time::{Duration, Instant};
 use laneway_core::{JobId, Seq};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 
-use super::columns::{
-    CLOSED, END, JOB, JOB_LEN, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open,
-    read_payload,
-};
-use super::live::Live;
 use super::offline::Offline;
 use super::pending::Commit;
 use super::whole::read_state;
-use super::{
-    deliveries, events, facets, files, firing_log, kept_keys, load, open, records, runs, schedules, sessions,
-};
+use super::{events, facets, files, kept_keys, live, load, open, records, sessions};
 use crate::StoreError;
+use crate::columns;
+use crate::columns::{
+    CLOSED, END, JOB, JOB_LEN, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open,
+    read_payload,
+};
 use crate::log::{self, Known, Logged};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name};
 
@@ -458,22 +456,26 @@ fn others(
     walk: &mut Walk,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<(), StoreError> {
-    let sql = format!("SELECT {} FROM run ORDER BY first DESC", runs::RUN);
-    walk.rows(conn, ("run", &sql), progress, &mut |row| runs::read(row).map(drop))?;
-    let sql = format!("SELECT {} FROM run_call", runs::CALL);
-    walk.rows(conn, ("run_call", &sql), progress, &mut |row| runs::read_call(row).map(drop))?;
+    let sql = format!("SELECT {} FROM run ORDER BY first DESC", columns::runs::RUN);
+    walk.rows(conn, ("run", &sql), progress, &mut |row| columns::runs::read_run(row).map(drop))?;
+    let sql = format!("SELECT {} FROM run_call", columns::runs::CALL);
+    walk.rows(conn, ("run_call", &sql), progress, &mut |row| columns::runs::read_call(row).map(drop))?;
     let mut names = Interner::default();
     let sql = format!(
         "SELECT {} FROM schedule LEFT JOIN schedule_payload ON schedule_payload.id = schedule.id",
-        schedules::SCHEDULE
+        columns::schedules::SCHEDULE
     );
     walk.rows(conn, ("schedule", &sql), progress, &mut |row| {
-        schedules::read_schedule(row, &mut names).map(drop)
+        columns::schedules::read_schedule(row, &mut names).map(drop)
     })?;
-    let sql = format!("SELECT {} FROM firing_log ORDER BY number DESC", firing_log::ENTRY);
-    walk.rows(conn, ("firing_log", &sql), progress, &mut |row| firing_log::read(row).map(drop))?;
-    let sql = format!("SELECT {} FROM delivery ORDER BY seq DESC", deliveries::DELIVERY);
-    walk.rows(conn, ("delivery", &sql), progress, &mut |row| deliveries::read(row).map(drop))?;
+    let sql = format!("SELECT {} FROM firing_log ORDER BY number DESC", columns::firing_log::ENTRY);
+    walk.rows(conn, ("firing_log", &sql), progress, &mut |row| {
+        columns::firing_log::read_entry(row).map(drop)
+    })?;
+    let sql = format!("SELECT {} FROM delivery ORDER BY seq DESC", columns::deliveries::DELIVERY);
+    walk.rows(conn, ("delivery", &sql), progress, &mut |row| {
+        columns::deliveries::read_delivery(row).map(drop)
+    })?;
     for (table, loaded) in [
         ("token", load::tokens(conn).map(drop)),
         ("session", sessions::load(conn, &mut |_| ())),
@@ -489,7 +491,7 @@ fn others(
 
 /// What must hold between tables: a job is live or has ended, and not both.
 fn links(conn: &Connection, walk: &mut Walk) -> Result<(), StoreError> {
-    let live = match Live::read(conn) {
+    let live = match live::read(conn) {
         Ok(live) => live,
         Err(error) => {
             walk.found("live_chunk", String::new(), inner(error));

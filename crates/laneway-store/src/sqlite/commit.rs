@@ -4,21 +4,23 @@
 
 use std::sync::Arc;
 
-use laneway_core::{Change, Event, JobEnd, JobRow, JobStatus, Name, Seq, TokenRecord};
+use laneway_core::{Change, JobEnd, JobStatus, Name, Seq, TokenRecord};
 use rusqlite::types::{ToSql, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
-use sha2::{Digest, Sha256};
 
-use super::live::{Bucket, MEMBERS};
-use super::pending::{Commit, EventBytes};
-use super::sums::sum_of;
+use super::live;
+use super::pending::Commit;
 use super::tables::Tables;
 use super::{attempts, deliveries, facets, firing_log, kept_keys, prune, records, runs, schedules, sessions};
 use crate::StoreError;
 use crate::batch::{Batch, JobImage, Step, fold};
 use crate::codec::{read_spec, write_failure, write_spec};
+use crate::columns::events::{EventBytes, next_hash};
+use crate::columns::{end_sum, job_sum, retention_bucket};
+use crate::live::Bucket;
 use crate::logs::{LogTally, stream_of};
 use crate::rows::stored_name;
+use crate::sums::sum_of;
 
 /// Writes commits, in order, in the transaction that is open. A row that several of them change is written once.
 pub(super) fn write(store: &mut Tables, commits: &[Arc<Commit>]) -> Result<(), StoreError> {
@@ -67,21 +69,11 @@ fn write_together(store: &mut Tables, commits: &[Arc<Commit>]) -> Result<(), Sto
             Step::DeleteRecord(name, version) => records::delete(&store.conn, name, *version)?,
         }
     }
-    store.live.write(&store.conn)?;
+    live::write(&store.conn, &store.live)?;
     commits
         .iter()
         .filter_map(|commit| commit.events.as_ref())
         .try_for_each(|events| write_events(store, events))
-}
-
-/// Event numbers have no gaps, so that a reader knows that it has seen everything.
-pub(super) fn check_numbers(last: u64, events: &[Event]) -> Result<(), StoreError> {
-    match events.iter().zip(last + 1..).find(|(event, number)| event.number != *number) {
-        None => Ok(()),
-        Some((event, number)) => {
-            Err(StoreError::Disagree(format!("event {} comes where {number} must", event.number)))
-        }
-    }
 }
 
 fn write_batch(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> {
@@ -152,48 +144,6 @@ fn insert_jobs(store: &mut Tables, jobs: &[JobImage<'_>]) -> Result<(), StoreErr
     insert_idempotency_keys(&store.conn, jobs)
 }
 
-/// The checksum of what never changes in a job's row, in the order of the columns that readers check.
-fn job_sum(row: &JobRow, rest: &[u8]) -> i64 {
-    let spec = &row.spec;
-    fn text(name: &Name) -> &[u8] {
-        name.as_str().as_bytes()
-    }
-    let session = spec.session.as_ref().map_or(ValueRef::Null, |session| ValueRef::Text(text(&session.key)));
-    sum_of([
-        ValueRef::Integer(row.seq.0.cast_signed()),
-        ValueRef::Blob(&row.id.0.to_be_bytes()),
-        ValueRef::Text(text(&spec.tenant)),
-        ValueRef::Text(text(&spec.kind)),
-        ValueRef::Text(text(&spec.agent)),
-        ValueRef::Text(text(&spec.lane)),
-        session,
-        ValueRef::Integer(spec.priority.into()),
-        ValueRef::Integer(row.rank_time.cast_signed()),
-        ValueRef::Integer(row.created_at.0),
-        ValueRef::Blob(rest),
-        ValueRef::Integer(spec.capacity.cost.into()),
-    ])
-}
-
-/// The checksum of an end, in the order of the columns that readers check.
-fn end_sum(end: &JobEnd, error: Option<&[u8]>) -> i64 {
-    let attempt_id = end.attempt_id.map(|id| id.0.to_be_bytes());
-    sum_of([
-        ValueRef::Integer(end.seq.0.cast_signed()),
-        ValueRef::Integer(end.state.code().into()),
-        ValueRef::Integer(end.reason.code().into()),
-        attempt_id.as_ref().map_or(ValueRef::Null, |id| ValueRef::Blob(id)),
-        end.started_at.map_or(ValueRef::Null, |time| ValueRef::Integer(time.0)),
-        ValueRef::Integer(end.finished_at.0),
-        ValueRef::Integer(end.attempts.into()),
-        ValueRef::Integer(end.failures.into()),
-        ValueRef::Integer(end.losses.into()),
-        ValueRef::Integer(end.last_event.cast_signed()),
-        error.map_or(ValueRef::Null, ValueRef::Blob),
-        end.result.as_deref().map_or(ValueRef::Null, ValueRef::Blob),
-    ])
-}
-
 fn insert_idempotency_keys(conn: &Connection, jobs: &[JobImage<'_>]) -> Result<(), StoreError> {
     let keyed = |image: &&JobImage<'_>| image.row.spec.idempotency.is_some();
     if !jobs.iter().any(|image| keyed(&image)) {
@@ -219,12 +169,6 @@ fn add_lane(store: &mut Tables, lane: &Name) -> Result<(), StoreError> {
     let number = store.conn.prepare_cached("INSERT INTO lane (name) VALUES (?1)")?.insert([lane.as_str()])?;
     store.lanes.insert(lane.clone(), number);
     Ok(())
-}
-
-/// The retention bucket of a job: its lane, and whether it has an idempotency key, because such jobs are kept longer.
-/// Members of runs have one bucket that no lane prunes: they are kept with their run.
-pub(super) fn retention_bucket(lane: i64, keyed: bool, member: bool) -> i64 {
-    if member { MEMBERS } else { lane * 2 + i64::from(keyed) }
 }
 
 fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
@@ -433,11 +377,6 @@ fn write_events(store: &mut Tables, events: &EventBytes) -> Result<(), StoreErro
     store.numbers.last_event = first + count - 1;
     store.numbers.hash = hash;
     Ok(())
-}
-
-/// One link of the chain over all event batches.
-pub(super) fn next_hash(previous: &[u8; 32], bytes: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(previous).chain_update(bytes).finalize().into()
 }
 
 pub(super) fn one_row(count: usize, seq: Seq, what: &str) -> Result<(), StoreError> {

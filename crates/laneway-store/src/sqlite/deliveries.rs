@@ -1,17 +1,13 @@
 //! Webhook deliveries and the tries at them: written by the commit, read at a start and for lists.
 
 use laneway_core::{DeliveryRow, DeliveryTry, JobId, Seq, Span, Wall};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 
-use super::columns::{number, small};
 use super::pages::newest_first;
 use crate::batch::Batch;
-use crate::rows::{stored_delivery_state, stored_job_id, stored_name};
+use crate::columns::deliveries::{DELIVERY, optional_small, read_delivery};
+use crate::columns::{number, small};
 use crate::{DeliveryFilter, Loaded, Page, StoreError};
-
-/// The columns that [`read`] reads, in its order. All of table `delivery`.
-pub(super) const DELIVERY: &str =
-    "seq, job, tenant, state, tries, next_at, created_at, ended_at, last_status, last_error, host";
 
 /// Stores deliveries and tries of a batch. Those of a deleted job are not stored, because nothing could find them.
 pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
@@ -75,7 +71,7 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
         conn.prepare(&format!("SELECT {DELIVERY} FROM delivery WHERE state = 0 ORDER BY seq"))?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        visit(Loaded::Delivery(read(row)?));
+        visit(Loaded::Delivery(read_delivery(row)?));
     }
     Ok(())
 }
@@ -86,7 +82,7 @@ pub(super) fn find(conn: &Connection, job: JobId) -> Result<Option<DeliveryRow>,
         "SELECT {DELIVERY} FROM delivery WHERE seq = (SELECT job.seq FROM job WHERE job.id = ?1)"
     ))?;
     let mut rows = select.query([&job.0.to_be_bytes()[..]])?;
-    rows.next()?.map(read).transpose()
+    rows.next()?.map(read_delivery).transpose()
 }
 
 /// Deliveries, newest job first.
@@ -101,7 +97,9 @@ pub(super) fn list(
         return Ok(Page { items, next: None });
     }
     let sql = format!("SELECT {DELIVERY} FROM delivery WHERE seq < ?1 ORDER BY seq DESC");
-    newest_first(conn, &sql, before, limit, |row| Ok(Some(read(row)?).filter(|row| filter.matches(row))))
+    newest_first(conn, &sql, before, limit, |row| {
+        Ok(Some(read_delivery(row)?).filter(|row| filter.matches(row)))
+    })
 }
 
 /// Tries at the delivery of a job, oldest first.
@@ -122,27 +120,4 @@ pub(super) fn tries(conn: &Connection, job: Seq) -> Result<Vec<DeliveryTry>, Sto
         });
     }
     Ok(tries)
-}
-
-pub(super) fn read(row: &Row<'_>) -> Result<DeliveryRow, StoreError> {
-    Ok(DeliveryRow {
-        seq: Seq(number(row, 0)?),
-        job: stored_job_id(row.get_ref(1)?.as_blob()?)?,
-        tenant: stored_name(row.get_ref(2)?.as_str()?)?,
-        state: stored_delivery_state(small(row, 3)?)?,
-        tries: small(row, 4)?,
-        next_at: row.get_ref(5)?.as_i64_or_null()?.map(Wall),
-        created_at: Wall(row.get_ref(6)?.as_i64()?),
-        ended_at: row.get_ref(7)?.as_i64_or_null()?.map(Wall),
-        last_status: optional_small(row, 8)?,
-        last_error: row.get_ref(9)?.as_str_or_null()?.map(Into::into),
-        host: row.get_ref(10)?.as_str()?.into(),
-    })
-}
-
-fn optional_small(row: &Row<'_>, column: usize) -> Result<Option<u16>, StoreError> {
-    match row.get_ref(column)?.as_i64_or_null()? {
-        None => Ok(None),
-        Some(_) => small(row, column).map(Some),
-    }
 }

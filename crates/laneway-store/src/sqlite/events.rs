@@ -1,19 +1,10 @@
 //! Reads the event log: pages of events, the history of a job, the chain of hashes.
 
 use laneway_core::{Event, Seq};
-use rusqlite::{Connection, Row};
+use rusqlite::Connection;
 
-use super::columns::number;
-use super::commit::next_hash;
-use crate::codec::EventReader;
-use crate::rows::stored_digest;
-use crate::store::ROWS_SCANNED_MAX;
+use crate::columns::events::{BATCH, Link, PageOfEvents, VERIFIED_AT_ONCE, read_batch};
 use crate::{EventFilter, Page, StoreError};
-
-/// The columns that [`read_batch`] reads, in its order.
-const BATCH: &str = "first, count, bytes";
-/// Batches that one step of the check of the chain reads.
-const VERIFIED_AT_ONCE: usize = 256;
 
 /// Events after number `after`, oldest first.
 pub(super) fn after(
@@ -102,13 +93,6 @@ pub(super) fn first(conn: &Connection) -> Result<u64, StoreError> {
     Ok(first.cast_unsigned())
 }
 
-/// Where the check of the chain stands: the event that must come next, and the hash before its batch.
-#[derive(Clone, Copy)]
-pub(super) struct Link {
-    next: u64,
-    hash: [u8; 32],
-}
-
 /// Hashes some batches again from `from` on (`None`: the oldest kept) and reads their events. Returns the number of events
 /// checked, and where to continue. In parts, because a long read would keep the log from beginning anew.
 pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64, Option<Link>), StoreError> {
@@ -122,18 +106,7 @@ pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64,
     let mut rows = select.query([link.next.cast_signed()])?;
     let mut batches = 0;
     while let Some(row) = rows.next()? {
-        let first = number(row, 0)?;
-        if first != link.next {
-            return Err(StoreError::Damaged(format!("events from {} on are missing", link.next)));
-        }
-        link.hash = next_hash(&link.hash, row.get_ref(2)?.as_blob()?);
-        if link.hash != stored_digest(row.get_ref(3)?.as_blob()?)? {
-            return Err(StoreError::Damaged(format!("events from {first} on are not what was written")));
-        }
-        for event in read_batch(row)? {
-            event?;
-            link.next += 1;
-        }
+        link.follow(row)?;
         batches += 1;
     }
     Ok((link.next - begun_at, (batches == VERIFIED_AT_ONCE).then_some(link)))
@@ -144,45 +117,5 @@ fn oldest_link(conn: &Connection) -> Result<Link, StoreError> {
     let mut rows = select.query([])?;
     let row =
         rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table server_state is missing".into()))?;
-    Ok(Link { next: number(row, 0)? + 1, hash: stored_digest(row.get_ref(1)?.as_blob()?)? })
-}
-
-fn read_batch<'a>(row: &'a Row<'_>) -> Result<EventReader<'a>, StoreError> {
-    EventReader::new(row.get_ref(2)?.as_blob()?, number(row, 0)?, number(row, 1)?)
-}
-
-/// A page while it fills.
-struct PageOfEvents<'a> {
-    filter: &'a EventFilter,
-    limit: usize,
-    items: Vec<Event>,
-    looked_at: usize,
-    last: Option<u64>,
-}
-
-impl<'a> PageOfEvents<'a> {
-    fn new(filter: &'a EventFilter, limit: usize) -> PageOfEvents<'a> {
-        PageOfEvents { filter, limit: limit.max(1), items: Vec::new(), looked_at: 0, last: None }
-    }
-
-    /// Processes one more event. False: the page was full before it.
-    fn take(&mut self, event: Event) -> bool {
-        if self.items.len() >= self.limit || self.looked_at >= ROWS_SCANNED_MAX {
-            return false;
-        }
-        self.looked_at += 1;
-        self.last = Some(event.number);
-        if self.filter.matches(&event) {
-            self.items.push(event);
-        }
-        true
-    }
-
-    fn full(self) -> Page<Event> {
-        Page { items: self.items, next: self.last }
-    }
-
-    fn ended(self) -> Page<Event> {
-        Page { items: self.items, next: None }
-    }
+    Link::oldest(row)
 }

@@ -1,18 +1,13 @@
 //! The firing log in SQLite: written beside the ends of jobs in the same transaction, read in pages, pruned by age and number.
 
 use laneway_core::schedule::RECENT_FIRINGS_MAX;
-use laneway_core::{FiringLogEntry, Name, Wall};
-use rusqlite::{Connection, Row, params};
+use laneway_core::{FiringLogEntry, Name};
+use rusqlite::{Connection, params};
 
-use super::columns::{number, small};
 use super::commit::rejected;
 use crate::batch::FiringLogPrune;
-use crate::rows::{stored_firing_status, stored_job_id, stored_name, stored_schedule_id};
+use crate::columns::firing_log::{ENTRY, read_entry};
 use crate::{FiringLogFilter, FiringLogPage, Loaded, StoreError};
-
-/// The columns that [`read`] reads, in its order.
-pub(super) const ENTRY: &str = "number, schedule, tenant, name, agent, job, slot, status, summary, error, attempts, duration_ms, \
-     input_tokens, output_tokens, ran_at, ended_at";
 
 /// Stores an entry.
 pub(super) fn insert(conn: &Connection, entry: &FiringLogEntry) -> Result<(), StoreError> {
@@ -126,7 +121,7 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
     ))?;
     let mut rows = select.query([most])?;
     while let Some(row) = rows.next()? {
-        visit(Loaded::FiringLogEntry(Box::new(read(row)?)));
+        visit(Loaded::FiringLogEntry(Box::new(read_entry(row)?)));
     }
     Ok(())
 }
@@ -163,29 +158,7 @@ pub(super) fn list(
             page.next = page.items.last().map(|entry: &FiringLogEntry| entry.number);
             break;
         }
-        page.items.push(read(row)?);
+        page.items.push(read_entry(row)?);
     }
     Ok(page)
-}
-
-/// An entry, from the columns [`ENTRY`].
-pub(super) fn read(row: &Row<'_>) -> Result<FiringLogEntry, StoreError> {
-    Ok(FiringLogEntry {
-        number: number(row, 0)?,
-        schedule: stored_schedule_id(row.get_ref(1)?.as_blob()?)?,
-        tenant: stored_name(row.get_ref(2)?.as_str()?)?,
-        name: stored_name(row.get_ref(3)?.as_str()?)?,
-        agent: stored_name(row.get_ref(4)?.as_str()?)?,
-        job: row.get_ref(5)?.as_blob_or_null()?.map(stored_job_id).transpose()?,
-        slot: Wall(row.get(6)?),
-        status: stored_firing_status(small(row, 7)?)?,
-        summary: row.get_ref(8)?.as_str_or_null()?.map(Into::into),
-        error: row.get_ref(9)?.as_str_or_null()?.map(Into::into),
-        attempts: small(row, 10)?,
-        duration_ms: number(row, 11)?,
-        input_tokens: number(row, 12)?,
-        output_tokens: number(row, 13)?,
-        ran_at: Wall(row.get(14)?),
-        ended_at: Wall(row.get(15)?),
-    })
 }

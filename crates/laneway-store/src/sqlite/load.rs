@@ -7,13 +7,13 @@ use laneway_core::engine::StoreCounters;
 use laneway_core::{Bytes, JobRow, Name, Prior, Seq, TokenRecord, Wall};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
-use super::commit::retention_bucket;
 use super::deliveries;
-use super::live::{CHUNK, LiveChunk};
 use super::pool::Pool;
 use super::tables::Tables;
 use super::{firing_log, kept_keys, records, runs, schedules, sessions};
+use crate::columns::retention_bucket;
+use crate::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
+use crate::live::{CHUNK, LiveChunk};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
 

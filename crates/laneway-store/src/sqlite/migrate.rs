@@ -5,25 +5,15 @@
 //! migration is stored, so a released one must never change.
 
 use rusqlite::{Connection, params};
-use sha2::{Digest, Sha256};
 
 use crate::StoreError;
+use crate::migration::Migration;
 
 /// The application id in the header of the file: `Lnwy`.
 const APPLICATION_ID: i32 = 0x4c6e_7779;
 
-/// One step from a version to the next.
-pub(super) struct Migration {
-    /// The version it leads to.
-    pub version: i32,
-    /// Its name, for people.
-    pub name: &'static str,
-    /// What it does. Must never change once it is released: its digest is stored.
-    pub sql: &'static str,
-}
-
 /// Every migration, in order.
-pub(super) const MIGRATIONS: &[Migration] = &[
+pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 1,
         name: "0001_schema",
@@ -85,7 +75,7 @@ fn run(conn: &Connection, migration: &Migration) -> Result<(), StoreError> {
          ) STRICT",
     )?;
     transaction.execute_batch(migration.sql)?;
-    let row = params![migration.version, migration.name, digest(migration)];
+    let row = params![migration.version, migration.name, migration.digest()];
     transaction.execute("INSERT INTO schema_migration (version, name, digest) VALUES (?1, ?2, ?3)", row)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", migration.version)?;
@@ -96,7 +86,7 @@ fn run(conn: &Connection, migration: &Migration) -> Result<(), StoreError> {
 /// A migration that ran must be the one this program has: else the tables are not what the program thinks.
 fn check(conn: &Connection, migration: &Migration) -> Result<(), StoreError> {
     let sql = "SELECT digest = ?2 FROM schema_migration WHERE version = ?1";
-    match conn.query_row(sql, params![migration.version, digest(migration)], |row| row.get(0)) {
+    match conn.query_row(sql, params![migration.version, migration.digest()], |row| row.get(0)) {
         Ok(true) => Ok(()),
         Ok(false) | Err(rusqlite::Error::QueryReturnedNoRows) => Err(StoreError::Unusable(format!(
             "its database was made with another form of migration {}; use the program that made it, or an empty data \
@@ -105,10 +95,6 @@ fn check(conn: &Connection, migration: &Migration) -> Result<(), StoreError> {
         ))),
         Err(error) => Err(error.into()),
     }
-}
-
-fn digest(migration: &Migration) -> [u8; 32] {
-    Sha256::digest(migration.sql.as_bytes()).into()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use laneway_core::Seq;
 use rusqlite::{Connection, Row};
 
-use super::columns::number;
+use crate::columns::number;
 use crate::store::ROWS_SCANNED_MAX;
 use crate::{Page, StoreError};
 

@@ -4,10 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use laneway_core::{Change, Event, JobId, Name, Seq, Wall};
+use laneway_core::{Change, JobId, Name, Seq, Wall};
 
 use crate::StoreError;
-use crate::codec::{EventWriter, Input, put_bytes, put_i64, put_u64, read_changes, write_changes};
+use crate::codec::{Input, put_bytes, put_i64, put_u64, read_changes, write_changes};
+use crate::columns::events::EventBytes;
 use crate::log::Logged;
 use crate::rows::Interner;
 
@@ -40,33 +41,12 @@ pub(super) struct Commit {
     index: OnceLock<Index>,
 }
 
-/// The events of one commit, in the form that is stored.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct EventBytes {
-    /// The number of the first one.
-    pub first: u64,
-    /// How many there are.
-    pub count: u64,
-    /// The latest time among them.
-    pub at: Wall,
-    /// Their form.
-    pub bytes: Box<[u8]>,
-}
-
 /// Where a commit mentions jobs and keys. Made when a reader first asks.
 #[derive(Debug, Default)]
 struct Index {
     changes: HashMap<Seq, Vec<u32>>,
     ids: HashMap<JobId, Seq>,
     keys: HashMap<(Name, Name), u32>,
-}
-
-impl EventBytes {
-    /// Encodes the events of a commit; `None`: there are none.
-    pub fn of(writer: &mut EventWriter, events: &[Event]) -> Option<EventBytes> {
-        let (first, at) = (events.first()?.number, events.iter().map(|event| event.at).max()?);
-        Some(EventBytes { first, count: events.len() as u64, at, bytes: writer.write(events).into() })
-    }
 }
 
 impl Commit {

@@ -3,13 +3,13 @@
 use laneway_core::{Reason, Seq, Wall};
 use rusqlite::{Connection, params};
 
-use super::columns::number;
-use super::commit::retention_bucket;
 use super::facets;
 use super::tables::Tables;
 use crate::StoreError;
 use crate::batch::JobPrune;
 use crate::codec::read_spec;
+use crate::columns::number;
+use crate::columns::retention_bucket;
 use crate::rows::stored_name;
 
 /// Event batches that one commit removes at most, and bytes after which it stops: a commit must stay short. The

@@ -7,12 +7,12 @@ use laneway_core::{
 };
 use rusqlite::{Connection, Row};
 
-use super::columns::{
-    CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
-};
 use super::pending::Commit;
 use super::shared::Shared;
 use super::{deliveries, events, facets, firing_log, load, overlay, runs, sessions};
+use crate::columns::{
+    CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
+};
 use crate::rows::{Interner, stored_job_id, stored_name};
 use crate::{
     AttemptView, CountBy, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobCounts, JobFilter,

@@ -4,10 +4,10 @@ use laneway_core::{Bytes, Record, RecordName, Wall};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 
-use super::columns::number;
 use super::commit::{bind, rejected};
-use super::sums::{check_sum, sum_of};
+use crate::columns::number;
 use crate::rows::stored_name;
+use crate::sums::{check_sum, sum_of};
 use crate::{Loaded, StoreError};
 
 /// The columns of a record that are in its checksum: all but the checksum.

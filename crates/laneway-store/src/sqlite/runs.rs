@@ -1,30 +1,20 @@
 //! Runs: written by the commit, read at a start and for lists, deleted together with all their jobs.
 
-use laneway_core::job::IdempotencyKey;
 use laneway_core::{
-    Bytes, CallRow, EndedMember, Fence, Name, NextAnswer, PriorRun, RunId, RunRow, RunSpec, RunState, Seq,
-    Wall,
+    Bytes, CallRow, EndedMember, Name, NextAnswer, PriorRun, RunId, RunRow, RunState, Seq, Wall,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 
-use super::columns::{number, small};
 use super::commit::rejected;
 use super::facets;
 use super::pages::newest_first;
 use super::tables::Tables;
 use crate::batch::JobPrune;
-use crate::codec::{RunRest, read_run, write_run};
-use crate::rows::{
-    stored_attempt_id, stored_digest, stored_job_id, stored_name, stored_next_code, stored_run_id,
-    stored_run_state, stored_state,
-};
+use crate::codec::write_run;
+use crate::columns::runs::{CALL, RUN, read_call, read_run};
+use crate::columns::{number, small};
+use crate::rows::{stored_digest, stored_job_id, stored_run_id, stored_state};
 use crate::{Loaded, Page, RunFilter, StoreError};
-
-/// The columns that [`read_call`] reads, in its order. All of table `run_call`.
-pub(super) const CALL: &str = "target, caller, attempt, attempt_id, lease_epoch, request, until, answer, code, message, result, called_at, attempts_before, payload";
-
-/// The columns that [`read`] reads, in its order.
-pub(super) const RUN: &str = "first, id, tenant, lane, state, created_at, finished_at, key, digest, spec";
 
 /// Inserts a run.
 pub(super) fn insert(conn: &Connection, blob: &mut Vec<u8>, row: &RunRow) -> Result<(), StoreError> {
@@ -93,7 +83,7 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
     )?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        let run = read(row)?;
+        let run = read_run(row)?;
         let seqs = run.seqs();
         let mut rows = members.query([seqs.start.cast_signed(), seqs.end.cast_signed() - 1])?;
         let mut ended = Vec::new();
@@ -166,31 +156,6 @@ pub(super) fn call_payload(conn: &Connection, node: Seq) -> Result<Option<Bytes>
     Ok(row.get_ref(0)?.as_blob_or_null()?.map(Bytes::from))
 }
 
-pub(super) fn read_call(row: &Row<'_>) -> Result<CallRow, StoreError> {
-    let result: Option<Bytes> = row.get_ref(10)?.as_blob_or_null()?.map(Bytes::from);
-    let answer = match small::<u8>(row, 7)? {
-        0 => None,
-        1 => Some(NextAnswer::Done(result.clone())),
-        _ => Some(NextAnswer::Failed(stored_next_code(small(row, 8)?)?, row.get_ref(9)?.as_str()?.into())),
-    };
-    Ok(CallRow {
-        target: Seq(number(row, 0)?),
-        caller: Fence {
-            job: stored_job_id(row.get_ref(1)?.as_blob()?)?,
-            attempt: small(row, 2)?,
-            attempt_id: stored_attempt_id(row.get_ref(3)?.as_blob()?)?,
-            lease_epoch: small(row, 4)?,
-        },
-        request: stored_name(row.get_ref(5)?.as_str()?)?,
-        called_at: Wall(row.get_ref(11)?.as_i64()?),
-        after: small(row, 12)?,
-        until: row.get_ref(6)?.as_i64_or_null()?.map(Wall),
-        payload: row.get_ref(13)?.as_blob_or_null()?.map(Bytes::from),
-        answer,
-        result,
-    })
-}
-
 /// What idempotency keys of runs stand for, in the order of the keys.
 pub(super) fn priors(
     conn: &Connection,
@@ -213,7 +178,7 @@ pub(super) fn priors(
 pub(super) fn find(conn: &Connection, id: RunId) -> Result<Option<RunRow>, StoreError> {
     let mut select = conn.prepare_cached(&format!("SELECT {RUN} FROM run WHERE id = ?1"))?;
     let mut rows = select.query([&id.0.to_be_bytes()[..]])?;
-    rows.next()?.map(read).transpose()
+    rows.next()?.map(read_run).transpose()
 }
 
 /// Runs, newest first.
@@ -224,7 +189,7 @@ pub(super) fn list(
     limit: usize,
 ) -> Result<Page<RunRow>, StoreError> {
     let sql = format!("SELECT {RUN} FROM run WHERE first < ?1 ORDER BY first DESC");
-    newest_first(conn, &sql, before, limit, |row| Ok(Some(read(row)?).filter(|row| filter.matches(row))))
+    newest_first(conn, &sql, before, limit, |row| Ok(Some(read_run(row)?).filter(|row| filter.matches(row))))
 }
 
 /// Deletes ended runs of a lane with all their jobs, those that ended first first.
@@ -274,33 +239,4 @@ pub(super) fn prune(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(), Stor
     let members = due.iter().flat_map(|(first, last)| first.cast_unsigned()..=last.cast_unsigned());
     let members: Vec<Seq> = members.map(Seq).collect();
     facets::remove(&store.conn, &mut store.facets, &members)
-}
-
-pub(super) fn read(row: &Row<'_>) -> Result<RunRow, StoreError> {
-    let RunRest { submitted_by, failure, name, client, tags, nodes } = read_run(row.get_ref(9)?.as_blob()?)?;
-    let idempotency = match (row.get_ref(7)?.as_str_or_null()?, row.get_ref(8)?.as_blob_or_null()?) {
-        (Some(key), Some(digest)) => {
-            Some(IdempotencyKey { key: stored_name(key)?, digest: stored_digest(digest)? })
-        }
-        (None, None) => None,
-        _ => return Err(StoreError::Damaged("a run has half an idempotency key".into())),
-    };
-    Ok(RunRow {
-        first: Seq(number(row, 0)?),
-        id: stored_run_id(row.get_ref(1)?.as_blob()?)?,
-        spec: RunSpec {
-            tenant: stored_name(row.get_ref(2)?.as_str()?)?,
-            name,
-            lane: stored_name(row.get_ref(3)?.as_str()?)?,
-            failure,
-            client,
-            idempotency,
-            tags,
-        },
-        nodes,
-        created_at: Wall(row.get_ref(5)?.as_i64()?),
-        submitted_by,
-        state: stored_run_state(small(row, 4)?)?,
-        finished_at: row.get_ref(6)?.as_i64_or_null()?.map(Wall),
-    })
 }

@@ -3,9 +3,9 @@
 use laneway_core::{Bytes, JobEnd, JobRow, MergedInto, Name, Seq, SessionRow, Wall};
 use rusqlite::{Connection, params};
 
-use super::columns::{PAYLOAD, number, read_merged_into, read_payload};
 use super::commit::rejected;
 use super::tables::Tables;
+use crate::columns::{PAYLOAD, number, read_merged_into, read_payload};
 use crate::rows::stored_name;
 use crate::{Loaded, StoreError};
 

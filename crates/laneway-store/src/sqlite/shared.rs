@@ -8,9 +8,10 @@ use laneway_core::Change;
 
 use super::files;
 use super::mark::Marker;
-use super::pending::{Commit, EventBytes, Pending};
+use super::pending::{Commit, Pending};
 use super::pool::Pool;
 use super::tables::{self, Tables};
+use crate::columns::events::EventBytes;
 use crate::log::{CommitLog, make_spare};
 use crate::{Epoch, StoreError};
 

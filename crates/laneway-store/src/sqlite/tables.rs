@@ -14,11 +14,11 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::checkpoint::{self, Checkpoints};
 use super::facets::Facets;
-use super::live::Live;
 use super::mark::Marker;
 use super::pending::Commit;
-use super::{at_commit, commit, files, lacks_index_space, open};
+use super::{at_commit, commit, files, lacks_index_space, live, open};
 use crate::StoreError;
+use crate::live::Live;
 
 /// How often space is looked for: the reserve is given back in halves, and then there is the write-ahead log.
 const SPACE_TRIES: u32 = 32;
@@ -68,7 +68,7 @@ impl Tables {
         (begun, stored): (u64, u64),
     ) -> Result<Tables, StoreError> {
         Ok(Tables {
-            live: Live::read(&conn)?,
+            live: live::read(&conn)?,
             numbers: open::read_numbers(&conn)?,
             lanes: open::read_lanes(&conn)?,
             facets: Facets::default(),

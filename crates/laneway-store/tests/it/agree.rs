@@ -1,12 +1,13 @@
-//! Memory and SQLite agree: the same random changes, committed in the same random batches, read the same.
+//! Memory, SQLite and PostgreSQL agree: the same random changes, committed in the same random batches, read the same.
 
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     AttemptEnd, Change, DeliveryRow, DeliveryState, DeliveryTry, EventKind, MemberOf, Name, RunId, RunRow,
     RunSpec, RunState, Seq, SessionRow, Span, Wall,
 };
+use laneway_store::suite::Fixture;
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
-use laneway_store::{CountBy, DeliveryFilter, EventFilter, JobFilter, Keys, MemoryStore, RunFilter};
+use laneway_store::{CountBy, DeliveryFilter, EventFilter, JobFilter, JobView, Keys, MemoryStore, RunFilter};
 use proptest::prelude::*;
 
 use super::{MemoryFixture, SqliteFixture};
@@ -150,25 +151,25 @@ fn end_run(driver: &mut Driver, row: &RunRow) {
     });
 }
 
-/// Both stores, driven alike. The drivers' own books are right until the first prune only; the stores are compared with
+/// The memory store and another one, driven alike. The drivers' own books are right until the first prune only; the stores are compared with
 /// one another.
 struct Pair {
     memory: Driver,
-    sqlite: Driver,
+    other: Driver,
     memory_fixture: MemoryFixture,
-    sqlite_fixture: SqliteFixture,
+    other_fixture: Box<dyn Fixture>,
     keys: u32,
 }
 
 impl Pair {
-    fn new() -> Pair {
-        let (memory_fixture, sqlite_fixture) = (MemoryFixture(MemoryStore::new()), SqliteFixture::new());
-        let (memory, sqlite) = (Driver::new(&memory_fixture), Driver::new(&sqlite_fixture));
-        Pair { memory, sqlite, memory_fixture, sqlite_fixture, keys: 0 }
+    fn new(other_fixture: Box<dyn Fixture>) -> Pair {
+        let memory_fixture = MemoryFixture(MemoryStore::new());
+        let (memory, other) = (Driver::new(&memory_fixture), Driver::new(&*other_fixture));
+        Pair { memory, other, memory_fixture, other_fixture, keys: 0 }
     }
 
     /// The job that a step takes: one of those that `fits` says yes to.
-    fn pick(&self, number: usize, fits: impl Fn(&laneway_store::JobView) -> bool) -> Option<Seq> {
+    fn pick(&self, number: usize, fits: impl Fn(&JobView) -> bool) -> Option<Seq> {
         let fitting: Vec<Seq> =
             self.memory.jobs.iter().filter(|(_, known)| fits(&known.view)).map(|(seq, _)| *seq).collect();
         (!fitting.is_empty()).then(|| fitting[number % fitting.len()])
@@ -176,7 +177,7 @@ impl Pair {
 
     fn both(&mut self, mut act: impl FnMut(&mut Driver)) {
         act(&mut self.memory);
-        act(&mut self.sqlite);
+        act(&mut self.other);
     }
 
     fn step(mut self, step: Step) -> Pair {
@@ -232,7 +233,7 @@ impl Pair {
                 }
             }
             Step::Merge(n, into) => {
-                let collects = |view: &laneway_store::JobView| {
+                let collects = |view: &JobView| {
                     let session = view.row.spec.session.as_ref();
                     view.end.is_none() && session.is_some_and(|session| session.debounce.is_some())
                 };
@@ -323,25 +324,29 @@ impl Pair {
             Step::JumpBack => self.both(|driver| driver.now = driver.now.before(Span::secs(30))),
             Step::Commit => self.both(Driver::commit),
             Step::Reopen => {
-                let Pair { memory, sqlite, memory_fixture, sqlite_fixture, keys } = self;
-                let (memory, sqlite) = (memory.reopen(&memory_fixture), sqlite.reopen(&sqlite_fixture));
-                return Pair { memory, sqlite, memory_fixture, sqlite_fixture, keys };
+                let Pair { memory, other, memory_fixture, other_fixture, keys } = self;
+                let (memory, other) = (memory.reopen(&memory_fixture), other.reopen(&*other_fixture));
+                return Pair { memory, other, memory_fixture, other_fixture, keys };
             }
         }
         self
     }
 
     fn compare(&mut self) {
-        let (memory, sqlite) = (&mut self.memory, &mut self.sqlite);
-        assert_eq!(load(&mut *memory.store), load(&mut *sqlite.store));
-        let (left, right) = (&memory.reader, &sqlite.reader);
+        let (memory, other) = (&mut self.memory, &mut self.other);
+        assert_eq!(load(&mut *memory.store), load(&mut *other.store));
+        let (left, right) = (&memory.reader, &other.reader);
         let page = |driver: &Driver| driver.reader.jobs(&JobFilter::default(), None, 10_000).unwrap();
-        assert_eq!(page(memory), page(sqlite));
+        assert_eq!(page(memory), page(other));
         for filter in crate::lists::filters(&memory.jobs) {
             let list = |driver: &Driver| driver.reader.jobs(&filter, None, 10_000).unwrap();
-            assert_eq!(list(memory), list(sqlite), "{filter:?}");
-            let count = |driver: &Driver| driver.reader.count_jobs(&filter, CountBy::Lane).unwrap();
-            assert_eq!(count(memory), count(sqlite), "{filter:?}");
+            assert_eq!(list(memory), list(other), "{filter:?}");
+            assert_eq!(in_pages(memory, &filter), list(other).items, "{filter:?}");
+            assert_eq!(in_pages(other, &filter), list(other).items, "{filter:?}");
+            for by in [CountBy::Lane, CountBy::ErrorCode] {
+                let count = |driver: &Driver| driver.reader.count_jobs(&filter, by).unwrap();
+                assert_eq!(count(memory), count(other), "{filter:?}");
+            }
         }
         for (&seq, known) in &memory.jobs {
             let id = known.view.row.id;
@@ -357,11 +362,11 @@ impl Pair {
         for key in (1..=self.keys).map(|number| Name::new(&format!("key-{number}")).unwrap()) {
             for tenant in [Name::fixed("default"), Name::fixed("acme")] {
                 let keys = Keys { jobs: vec![(&tenant, &key)], runs: vec![(&tenant, &key)] };
-                assert_eq!(memory.store.priors(&keys).unwrap(), sqlite.store.priors(&keys).unwrap());
+                assert_eq!(memory.store.priors(&keys).unwrap(), other.store.priors(&keys).unwrap());
             }
         }
         let runs = |driver: &Driver| driver.reader.runs(&RunFilter::default(), None, 1_000).unwrap();
-        assert_eq!(runs(memory), runs(sqlite));
+        assert_eq!(runs(memory), runs(other));
         for row in runs(memory).items {
             let seqs: Vec<Seq> = row.seqs().map(Seq).collect();
             assert_eq!(left.jobs_at(&seqs).unwrap(), right.jobs_at(&seqs).unwrap());
@@ -395,17 +400,45 @@ proptest! {
 
     #[test]
     fn memory_and_sqlite_agree(steps in proptest::collection::vec(step(), 1..120)) {
-        let mut pair = Pair::new();
-        for (index, step) in steps.into_iter().enumerate() {
-            pair = pair.step(step);
-            if index % 40 == 39 {
-                pair.both(Driver::commit);
-                pair.compare();
-            }
-        }
-        pair.both(Driver::commit);
-        pair.compare();
-        let mut pair = pair.step(Step::Reopen);
-        pair.compare();
+        agree(Box::new(SqliteFixture::new()), steps);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn memory_and_postgres_agree(steps in proptest::collection::vec(step(), 1..120)) {
+        if let Some(fixture) = super::postgres::fixture() {
+            agree(Box::new(fixture), steps);
+        }
+    }
+}
+
+/// All jobs of a list, read in small pages. Where a page ends is the store's choice: a full last page may name a next one.
+fn in_pages(driver: &Driver, filter: &JobFilter) -> Vec<JobView> {
+    let (mut jobs, mut before) = (Vec::new(), None);
+    loop {
+        let page = driver.reader.jobs(filter, before, 7).unwrap();
+        jobs.extend(page.items);
+        match page.next {
+            Some(next) => before = Some(Seq(next)),
+            None => return jobs,
+        }
+    }
+}
+
+fn agree(other: Box<dyn Fixture>, steps: Vec<Step>) {
+    let mut pair = Pair::new(other);
+    for (index, step) in steps.into_iter().enumerate() {
+        pair = pair.step(step);
+        if index % 40 == 39 {
+            pair.both(Driver::commit);
+            pair.compare();
+        }
+    }
+    pair.both(Driver::commit);
+    pair.compare();
+    let mut pair = pair.step(Step::Reopen);
+    pair.compare();
 }

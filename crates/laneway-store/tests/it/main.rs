@@ -8,6 +8,8 @@ mod copies;
 mod killed;
 mod lists;
 mod memory;
+mod postgres;
+mod postgres_server;
 mod power_cuts;
 mod sqlite;
 

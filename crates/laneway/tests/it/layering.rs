@@ -187,6 +187,7 @@ fn the_engine_is_pure() {
 /// Features of our crates, each with its reason. None of them may change the code that ships.
 const FEATURES: &[(&str, &str, &str)] = &[
     ("laneway-store", "suite", "the conformance suite of stores, used by tests only"),
+    ("laneway-store", "postgres", "the store in PostgreSQL; a program that does not use it leaves it out"),
     ("laneway-wire", "schemas", "the generators of the published schemas, used by tests only"),
     ("laneway-api", "schemas", "the generator of the OpenAPI document, used by tests only"),
     ("laneway", "program", "the command line; a program that embeds the library leaves it out"),

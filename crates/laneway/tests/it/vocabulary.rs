@@ -13,6 +13,12 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("CHANGELOG.md", "", "its old entries stay as they are"),
     ("Cargo.lock", "", "names of other projects"),
     ("crates/laneway/tests/it/vocabulary.rs", "", "it tests itself with them"),
+    (
+        "crates/laneway-store/migrations/postgres/0004_schema.sql",
+        "run log",
+        "a view has the name of another system's table",
+    ),
+    ("crates/laneway-store/tests/it/postgres.rs", "run log", "it reads that view"),
     ("STYLE.md", "told", "it quotes a sentence to avoid"),
 ];
 

@@ -16,8 +16,8 @@ use super::{ALL_JOBS, Dimension, FACET_BITS, Facet, chunk_of, place_of};
 use crate::StoreError;
 use crate::batch::Batch;
 use crate::search::error_words;
-use crate::sqlite::sums::{check_sum, in_row, sum_of};
 use crate::sqlite::tables::Tables;
+use crate::sums::{check_sum, in_row, sum_of};
 
 /// Sets of the newest chunk that are kept in memory at most. They have a few bytes each; the largest have 2 KiB.
 const KEPT_MAX: usize = 20_000;

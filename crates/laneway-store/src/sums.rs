@@ -3,16 +3,16 @@
 //! The checksums cover the rows that are written once and kept longest: jobs as they were submitted, their payloads, and
 //! their ends with their results.
 
-use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use crate::StoreError;
+use crate::columns::Columns;
 
 /// The bytes of small values that are summed at once.
 const SMALL_LEN: usize = 256;
 
 /// The checksum of these values, in their order. Types and lengths count, so that nothing moves from one to the next.
-pub(super) fn sum_of<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> i64 {
+pub(crate) fn sum_of<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> i64 {
     let mut sum = Sum { hasher: crc32fast::Hasher::new(), small: [0; SMALL_LEN], len: 0 };
     for value in values {
         match value {
@@ -61,8 +61,8 @@ impl Sum {
 }
 
 /// Checks that these columns are as they were written. `at` is the column of the checksum.
-pub(super) fn check_sum(
-    row: &Row<'_>,
+pub(crate) fn check_sum(
+    row: &impl Columns,
     columns: impl IntoIterator<Item = usize>,
     at: usize,
 ) -> Result<(), StoreError> {
@@ -75,7 +75,7 @@ pub(super) fn check_sum(
 }
 
 /// Says in which row of which table the damage is.
-pub(super) fn in_row(table: &str, row: &Row<'_>, error: StoreError) -> StoreError {
+pub(crate) fn in_row(table: &str, row: &impl Columns, error: StoreError) -> StoreError {
     let StoreError::Damaged(why) = error else { return error };
     match row.get_ref(0) {
         Ok(ValueRef::Integer(key)) => StoreError::Damaged(format!("table {table}, row {key}: {why}")),
