@@ -9,6 +9,7 @@ use laneway_store::suite::Fixture;
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
 use laneway_store::{CountBy, DeliveryFilter, EventFilter, JobFilter, JobView, Keys, MemoryStore, RunFilter};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 use super::{MemoryFixture, SqliteFixture};
 
@@ -405,7 +406,8 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    // The same cases in every run: each needs a database. PROPTEST_RNG_SEED has no effect here; change the number instead.
+    #![proptest_config(ProptestConfig { cases: 12, rng_seed: RngSeed::Fixed(17), ..ProptestConfig::default() })]
 
     #[test]
     fn memory_and_postgres_agree(steps in proptest::collection::vec(step(), 1..120)) {
