@@ -39,10 +39,12 @@ pub async fn get_index(State(api): State<Api>, headers: HeaderMap) -> Answer {
         ("metrics", "/metrics"),
         ("events", "/v1/events"),
     ];
+    let dashboard = api.dashboard.get().map(|path| ("dashboard", path.as_str()));
+    let links = links.into_iter().chain(dashboard);
     reply::ok(&Index {
         name: "laneway".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        links: links.map(|(name, path)| (name.to_owned(), path.to_owned())).into(),
+        links: links.map(|(name, path)| (name.to_owned(), path.to_owned())).collect(),
     })
 }
 

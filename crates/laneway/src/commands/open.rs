@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use laneway_wire::Index;
+
 use crate::client::Client;
 use crate::exit::{CliError, Exit};
 use crate::output::Output;
@@ -21,16 +23,21 @@ pub struct OpenArgs {
     print: bool,
 }
 
-/// Where the server has the dashboard.
-const DASHBOARD: &str = "/ui";
-
 /// Programs that open an address in the browser of the user.
 const OPENERS: [&str; 2] =
     if cfg!(target_os = "macos") { ["open", "xdg-open"] } else { ["xdg-open", "open"] };
 
 /// Prints the address of the dashboard, and opens it.
 pub async fn run(output: &Output, client: &Client, args: &OpenArgs) -> anyhow::Result<()> {
-    let address = format!("{}{DASHBOARD}", client.base());
+    let index: Index = client.get(&[], &[]).await?;
+    let Some(path) = index.links.get("dashboard") else {
+        let message = format!(
+            "the server at {} has no dashboard; set dashboard.enabled to true in its configuration",
+            client.base()
+        );
+        return Err(CliError::new(Exit::Rejected, message).into());
+    };
+    let address = format!("{}{path}", client.base());
     if output.json {
         output.document(&serde_json::json!({"url": address}))?;
     } else {
@@ -38,13 +45,6 @@ pub async fn run(output: &Output, client: &Client, args: &OpenArgs) -> anyhow::R
     }
     if args.print {
         return Ok(());
-    }
-    if !client.is_there().await {
-        let message = format!(
-            "no server answers at {}\nstart one with `laneway serve`, or name another with --url",
-            client.base()
-        );
-        return Err(CliError::new(Exit::Unreachable, message).into());
     }
     if OPENERS.into_iter().any(|program| starts(program, &address)) {
         return Ok(());

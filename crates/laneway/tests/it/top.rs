@@ -108,6 +108,13 @@ fn the_dashboard_has_an_address() {
     assert_eq!(printed.trim(), format!("{}/ui", server.url));
     let away = laneway().args(["--url", "http://127.0.0.1:1", "open"]).output().unwrap();
     assert!(text(&away.stderr).contains("no server answers"), "{away:?}");
+    let (other, dir_of_other) = (&["--set", "dashboard.prefix=/console"], TempDir::new().unwrap());
+    let other = Server::start(dir_of_other.path(), other);
+    assert_eq!(text(&other.run(&["open", "--print"]).stdout).trim(), format!("{}/console", other.url));
+    let (without, dir_without) = (&["--set", "dashboard.enabled=false"], TempDir::new().unwrap());
+    let without = Server::start(dir_without.path(), without).run(&["open"]);
+    assert_eq!(code(&without), 1);
+    assert!(text(&without.stderr).contains("dashboard.enabled"), "{without:?}");
     // The opener gets the address, whatever it is.
     let opener = dir.path().join("xdg-open");
     std::fs::write(&opener, format!("#!/bin/sh\necho \"$1\" > {}/opened\n", dir.path().display())).unwrap();
