@@ -46,6 +46,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "timeout-ignored": ("ignores timeout_ms", "dispatch-timeout"),
     "progress-lost": ("sends no progress", "dispatch-progress-and-log"),
     "log-index-wrong": ("starts the indexes of chunks at 1", "dispatch-progress-and-log"),
+    "trace-unknown": ("rejects a dispatch with a trace", "dispatch-with-a-trace"),
     "message-1-mib": ("reads at most 1 MiB", "dispatch-large"),
     "cancel-ignored": ("does not stop a canceled task", "cancel-one-attempt"),
     "cancel-seq-ignored": ("cancels every attempt of a task, whichever is meant", "cancel-of-nothing"),

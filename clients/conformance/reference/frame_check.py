@@ -27,7 +27,7 @@ OPTIONAL: dict[str, set[str]] = {
     "ack": {"ok", "info"},
     "error": {"remediation", "context"},
     "cmd.dispatch": {"package_name", "package_version", "concurrency_key", "affinity", "resource_refs", "host_node_id"}
-    | {"middleware_chain", "chain_index"},
+    | {"middleware_chain", "chain_index", "traceparent", "tracestate"},
     "cmd.cancel": {"reason"},
     "cmd.drain": {"reason", "limit_ms"},
 }
@@ -49,7 +49,8 @@ def problem(message: str | bytes) -> tuple[Json, str | None]:
     fields = FIELDS.get(frame["type"])
     if fields is None:
         return frame, f"a worker does not take frames of type {frame['type']}"
-    unknown = (set(frame) - ENVELOPE) | (set(frame["payload"]) - set(fields) - OPTIONAL.get(frame["type"], set()))
+    optional = OPTIONAL.get(frame["type"], set()) - ({"traceparent"} if has("trace-unknown") else set())
+    unknown = (set(frame) - ENVELOPE) | (set(frame["payload"]) - set(fields) - optional)
     if unknown and frame["type"] in OPTIONAL and not has("unknown-fields-taken"):
         return frame, f"there is no field {sorted(unknown)[0]}"
     for name, kind in fields.items():

@@ -311,7 +311,7 @@ class Stage:
         return self.world.build.frame(argument["type"], argument.get("payload", {}), **fields)
 
     def build_dispatch(self, argument: Json) -> Json:
-        more = {name: argument[name] for name in ("constraints", "concurrency_key", "resource_refs") if name in argument}
+        more = {name: argument[name] for name in ("constraints", "concurrency_key", "resource_refs", "traceparent", "tracestate") if name in argument}
         return self.world.build.dispatch(
             argument["task"],
             argument.get("seq", 1),

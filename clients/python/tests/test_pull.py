@@ -26,16 +26,17 @@ def test_a_pull_worker_runs_jobs_of_its_lane(server: Server) -> None:
         @worker.handler("double")
         async def double(task: Task) -> Any:
             task.progress(0.5, "half")
-            return {"n": task.payload["n"] * 2}
+            return {"n": task.payload["n"] * 2, "trace": task.traceparent}
 
         @worker.handler("fails")
         def fails(task: Task) -> Any:
             raise Failure("no", code="no code!", retryable=False)
 
-        good = await client.submit("double", {"n": 21}, lane=lane)
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        good = await client.submit("double", {"n": 21}, lane=lane, traceparent=parent)
         bad = await client.submit("fails", lane=lane)
         serving = asyncio.ensure_future(worker.serve())
-        assert await client.result(good) == {"n": 42}
+        assert await client.result(good) == {"n": 42, "trace": parent}
         failed = await client.wait(bad)
         assert failed.error is not None and (failed.error.code, failed.reason) == ("no_code_", "permanent")
         worker.drain()

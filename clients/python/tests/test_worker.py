@@ -75,6 +75,24 @@ def test_async_functions_and_functions_in_threads_run_jobs(server: Server) -> No
     run(test())
 
 
+def test_a_task_has_the_trace_of_its_caller(server: Server) -> None:
+    async def test() -> None:
+        worker = Worker(server.url, name="traced")
+
+        @worker.handler("traced")
+        async def traced(task: Task) -> Any:
+            return [task.traceparent, task.tracestate]
+
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        async with Client(server.url) as client, working(worker):
+            job = await client.submit("traced", traceparent=parent, tracestate="vendor=1")
+            assert (job.traceparent, job.tracestate) == (parent, "vendor=1")
+            assert await client.result(job) == {"value": [parent, "vendor=1"]}
+            assert await client.result(await client.submit("traced")) == {"value": [None, None]}
+
+    run(test())
+
+
 def test_the_registration_has_labels_packages_limits_and_lanes(server: Server) -> None:
     async def test() -> None:
         worker = Worker(

@@ -129,6 +129,8 @@ const CLASSES: Record<ProblemCode, ApiErrorClass> = {
   body_timeout: UnavailableError,
   already_ended: ConflictError,
   not_ended: ConflictError,
+  not_waiting: ConflictError,
+  in_use: ConflictError,
   conflict: ConflictError,
   already_exists: ConflictError,
   gone: NotFoundError,

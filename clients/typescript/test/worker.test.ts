@@ -79,6 +79,16 @@ test("a result, the progress, metrics and the log arrive", async () => {
   });
 });
 
+test("a task has the trace of its caller", async () => {
+  const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const handler = (task: Task): unknown => ({ traceparent: task.traceparent, tracestate: task.tracestate });
+  await withWorker({ traced: handler }, {}, async () => {
+    const job = await client.jobs.submit({ kind: "traced", traceparent, tracestate: "vendor=1" });
+    assert.equal(job.traceparent, traceparent);
+    assert.deepEqual((await client.jobs.result(job.id, LIMIT)).result, { traceparent, tracestate: "vendor=1" });
+  });
+});
+
 test("failures: retryable ones are retried, permanent ones are not, skipped tasks succeed", async () => {
   let tries = 0;
   const flaky = (): unknown => {

@@ -159,6 +159,11 @@ impl Api {
         });
     }
 
+    /// Ends event streams and the sockets of workers: this server stops, or another one serves the jobs from now on.
+    pub fn close(&self) {
+        self.inner.closing.cancel();
+    }
+
     /// The scheduler.
     pub fn scheduler(&self) -> &Scheduler {
         &self.inner.scheduler

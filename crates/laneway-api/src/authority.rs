@@ -41,11 +41,11 @@ pub enum Reach {
 const READERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter, Role::Viewer]);
 /// Roles that may read statistics of the whole server.
 const WATCHERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer]);
-/// Roles that may submit, cancel and retry jobs.
+/// Roles that may submit, change, cancel and retry jobs.
 const SUBMITTERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter]);
 /// Roles that may lease and run jobs. Submitters may as well: an add-on often does both.
 const WORKERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Submitter, Role::Worker]);
-/// Roles that may operate the server.
+/// Roles that may operate the server, and delete jobs.
 const OPERATORS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
 /// Roles that may change settings and tokens.
 const ADMINS: Who = Who::Roles(&[Role::Admin]);
@@ -59,7 +59,7 @@ const fn changes(operation: &'static str, who: Who, reach: Reach) -> Authority {
 }
 
 /// The table.
-pub static TABLE: [Authority; 102] = [
+pub static TABLE: [Authority; 104] = [
     reads("get_index", Who::Anyone, Reach::Tenant),
     reads("get_livez", Who::Anyone, Reach::Tenant),
     reads("get_readyz", Who::Anyone, Reach::Tenant),
@@ -76,6 +76,8 @@ pub static TABLE: [Authority; 102] = [
     reads("count_jobs", READERS, Reach::Tenant),
     reads("get_job", READERS, Reach::Tenant),
     reads("get_job_payload", READERS, Reach::Tenant),
+    changes("update_job", SUBMITTERS, Reach::Tenant),
+    changes("delete_job", OPERATORS, Reach::Tenant),
     changes("cancel_job", SUBMITTERS, Reach::Tenant),
     changes("retry_job", SUBMITTERS, Reach::Tenant),
     reads("explain_job", READERS, Reach::Tenant),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use axum::http::HeaderMap;
 use futures_util::{StreamExt, stream};
-use laneway_core::{Bytes, JobState, Name, Origin, Record, RecordName, Reply, Seq};
+use laneway_core::{Bytes, JobPatch, JobState, Name, Origin, Record, RecordName, Reply, Seq, StartAt};
 use laneway_runtime::store::{CountBy, JobFilter, JobView, Page};
 use laneway_runtime::{ReadError, RecordError, Retried};
 use laneway_wire::{BulkRequest, Operation};
@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::auth::{self, Caller};
+use crate::authority;
+use crate::convert;
 use crate::error::{ApiError, Code};
 use crate::query::Parameters;
 use crate::render;
@@ -53,7 +55,13 @@ pub struct Operations {
 enum Action {
     Cancel,
     Retry,
+    Reschedule(StartAt),
+    Delete,
+    ChangePriority(i32),
 }
+
+/// The names of the actions.
+pub const ACTIONS: [&str; 5] = ["cancel", "retry", "reschedule", "delete", "change_priority"];
 
 /// An operation as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,11 +73,33 @@ struct Stored {
 }
 
 impl Action {
-    fn parse(text: &str) -> Result<Action, ApiError> {
-        match text {
-            "cancel" => Ok(Action::Cancel),
-            "retry" => Ok(Action::Retry),
-            _ => Err(ApiError::field("action", "must be cancel or retry")),
+    fn of(request: &BulkRequest) -> Result<Action, ApiError> {
+        let BulkRequest { action, run_at, delay, priority, filter: _, dry_run: _ } = request;
+        let name = action.as_str();
+        let unused = |field: &'static str| {
+            ApiError::field(field, format!("has no meaning for the action {name}; leave it out"))
+        };
+        let start = convert::start_at(run_at.as_deref(), delay.as_deref())?;
+        let action = match (name, start, *priority) {
+            ("cancel", ..) => Action::Cancel,
+            ("retry", ..) => Action::Retry,
+            ("delete", ..) => Action::Delete,
+            ("reschedule", Some(start), _) => Action::Reschedule(start),
+            ("reschedule", None, _) => {
+                return Err(ApiError::field("run_at", "is absent; give run_at or delay for reschedule"));
+            }
+            ("change_priority", _, Some(priority)) => Action::ChangePriority(priority),
+            ("change_priority", _, None) => {
+                return Err(ApiError::field("priority", "is absent; give a number for change_priority"));
+            }
+            _ => return Err(ApiError::field("action", format!("must be one of {}", ACTIONS.join(", ")))),
+        };
+        match (action, start, priority) {
+            (Action::Reschedule(_), _, Some(_)) => Err(unused("priority")),
+            (Action::Reschedule(_), ..) | (_, None, None) => Ok(action),
+            (Action::ChangePriority(_), None, _) => Ok(action),
+            (_, Some(_), _) => Err(unused(if run_at.is_some() { "run_at" } else { "delay" })),
+            _ => Err(unused("priority")),
         }
     }
 
@@ -77,14 +107,36 @@ impl Action {
     fn allows(self, state: JobState) -> bool {
         match self {
             Action::Cancel => !state.is_terminal(),
-            Action::Retry => state.is_terminal(),
+            Action::Retry | Action::Delete => state.is_terminal(),
+            Action::Reschedule(_) | Action::ChangePriority(_) => {
+                matches!(state, JobState::Scheduled | JobState::Queued)
+            }
+        }
+    }
+
+    /// The operation of the API that does the same with one job.
+    fn single(self) -> &'static str {
+        match self {
+            Action::Cancel => "cancel_job",
+            Action::Retry => "retry_job",
+            Action::Delete => "delete_job",
+            Action::Reschedule(_) | Action::ChangePriority(_) => "update_job",
         }
     }
 }
 
 /// Starts an operation, or counts the jobs of a dry run.
 pub async fn start(api: &Api, caller: &Caller, request: BulkRequest) -> Result<Operation, ApiError> {
-    let action = Action::parse(&request.action)?;
+    let action = Action::of(&request)?;
+    // A caller may do with many jobs what it may do with one.
+    if !authority::of(action.single()).is_some_and(|row| row.allows(caller.role, caller.bound.is_none())) {
+        let detail = format!(
+            "the role {} may not {} jobs; use a token of an operator",
+            caller.role.as_str(),
+            request.action
+        );
+        return Err(ApiError::new(Code::Forbidden, detail));
+    }
     if request.filter.pairs().is_empty() {
         return Err(ApiError::field("filter", "is empty; name at least one condition, such as state"));
     }
@@ -102,6 +154,12 @@ pub async fn start(api: &Api, caller: &Caller, request: BulkRequest) -> Result<O
     };
     let mut operation = Operation {
         state: DONE.to_owned(),
+        run_at: match action {
+            // The time is the same for all jobs, however long the operation takes.
+            Action::Reschedule(start) => Some(render::time(start.time(api.scheduler.now().wall))),
+            _ => None,
+        },
+        priority: request.priority,
         action: request.action,
         filter: request.filter,
         dry_run: request.dry_run,
@@ -255,9 +313,14 @@ async fn run(api: &Api, id: &Name, mut stored: Stored, stop: &CancellationToken)
 async fn step(api: &Api, id: &Name, stored: &mut Stored) -> Result<bool, ReadError> {
     let operation = &mut stored.operation;
     let scope = operation.tenant.as_deref().and_then(|tenant| Name::new(tenant).ok());
-    let request =
-        BulkRequest { action: operation.action.clone(), filter: operation.filter.clone(), dry_run: false };
-    let Ok(action) = Action::parse(&operation.action) else { return Ok(false) };
+    let request = BulkRequest {
+        action: operation.action.clone(),
+        filter: operation.filter.clone(),
+        run_at: operation.run_at.clone(),
+        priority: operation.priority,
+        ..BulkRequest::default()
+    };
+    let Ok(action) = Action::of(&request) else { return Ok(false) };
     let Ok(Some(filter)) = narrowed(&request, action, scope.as_ref()) else { return Ok(false) };
     let before = stored.before.map(Seq);
     let page: Page<JobView> =
@@ -292,6 +355,23 @@ async fn act(
             Reply::Canceled { .. } => Ok(()),
             Reply::Rejected(rejection) => Err(rejection.code.as_str()),
             _ => Err("already_ended"),
+        }),
+        Action::Reschedule(_) | Action::ChangePriority(_) => {
+            let patch = match action {
+                Action::Reschedule(start) => JobPatch { start: Some(start), ..JobPatch::default() },
+                Action::ChangePriority(priority) => JobPatch { priority: Some(priority), start: None },
+                _ => JobPatch::default(),
+            };
+            Ok(match api.scheduler.update_job(tenant, id, patch, origin.clone()).await? {
+                Reply::Updated { .. } => Ok(()),
+                Reply::Rejected(rejection) => Err(rejection.code.as_str()),
+                _ => Err("already_ended"),
+            })
+        }
+        Action::Delete => Ok(match api.scheduler.delete_job(tenant, id, origin.clone()).await? {
+            Reply::Deleted { .. } => Ok(()),
+            Reply::Rejected(rejection) => Err(rejection.code.as_str()),
+            _ => Err("not_found"),
         }),
         Action::Retry => {
             let seq = job.row.seq;

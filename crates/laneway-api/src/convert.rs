@@ -8,6 +8,7 @@ mod placement;
 mod run;
 mod schedule;
 mod session;
+mod trace;
 
 use std::borrow::Cow;
 
@@ -16,11 +17,14 @@ use jiff::fmt::temporal::Pieces;
 use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
-    Backoff, Jitter, JobId, JobSpec, Key, Name, RetryPolicy, ScheduleId, Settings, Span, Wall,
+    Backoff, Jitter, JobId, JobPatch, JobSpec, Key, Name, RetryPolicy, ScheduleId, Settings, Span, StartAt,
+    Wall,
 };
 use laneway_runtime::ArtifactId;
 use laneway_runtime::config::parse_span;
-use laneway_wire::{BackoffRequest, BackoffSpec, JobRequest, KeyMap, Priority, RetryRequest};
+use laneway_wire::{
+    BackoffRequest, BackoffSpec, JobPatchRequest, JobRequest, KeyMap, Priority, RetryRequest,
+};
 use sha2::{Digest, Sha256};
 
 use crate::error::{ApiError, Code};
@@ -32,6 +36,7 @@ pub use schedule::{
     timing_error,
 };
 pub use session::session_key;
+pub use trace::trace_of_headers;
 
 /// The longest duration of any field of a job.
 pub const SPAN_MAX: Span = Span::hours(24 * 366);
@@ -111,6 +116,7 @@ fn spec_with(
         tags: request.tags.as_deref().map(tags).transpose()?.unwrap_or_default(),
         capacity: capacity::capacity_request(request)?,
         placement: request.worker.as_ref().map(placement::placement).transpose()?.map(Box::new),
+        trace: trace::trace_of_request(request)?,
         // The caller checks the callback and adds it, because the check may take a while.
         ..JobSpec::new(tenant.clone(), kind)
     })
@@ -212,6 +218,34 @@ fn count(field: &str, number: u32, min: u32) -> Result<u32, ApiError> {
     Err(ApiError::field(field, format!("must be from {min} to {COUNT_MAX}")))
 }
 
+/// The changes of a waiting job.
+pub fn job_patch(request: &JobPatchRequest<'_>) -> Result<JobPatch, ApiError> {
+    let JobPatchRequest { priority: level, run_at, delay } = request;
+    let patch = JobPatch {
+        priority: level.as_ref().map(priority).transpose()?,
+        start: start_at(run_at.as_deref(), delay.as_deref())?,
+    };
+    if patch == JobPatch::default() {
+        return Err(ApiError::field(
+            "priority",
+            "is absent; give at least one of priority, run_at and delay",
+        ));
+    }
+    Ok(patch)
+}
+
+/// A time, or a duration from now.
+pub fn start_at(run_at: Option<&str>, delay: Option<&str>) -> Result<Option<StartAt>, ApiError> {
+    match (run_at, delay) {
+        (None, None) => Ok(None),
+        (Some(text), None) => time("run_at", text).map(StartAt::Time).map(Some),
+        (None, Some(text)) => span("delay", text).map(StartAt::Delay).map(Some),
+        (Some(_), Some(_)) => {
+            Err(ApiError::field("delay", "cannot be combined with run_at; give one of them"))
+        }
+    }
+}
+
 fn priority(request: &Priority<'_>) -> Result<i32, ApiError> {
     match request {
         Priority::Number(number) => Ok(*number),
@@ -305,12 +339,14 @@ fn backoff_spec(spec: &BackoffSpec<'_>) -> Result<Backoff, ApiError> {
 }
 
 /// The idempotency key with a digest of the request: SHA-256 over the request as this server serializes it, without
-/// the key. So the order of fields and whitespace do not count, and the bytes of the payload do.
+/// the key and the trace. So the order of fields and whitespace do not count, and the bytes of the payload do.
 fn idempotency(request: &JobRequest<'_>) -> Result<Option<IdempotencyKey>, ApiError> {
     let Some(text) = &request.idempotency_key else { return Ok(None) };
     let key = name("idempotency_key", text)?;
     let mut asked = request.clone();
     asked.idempotency_key = None;
+    // Every try of a client has a span of its own.
+    (asked.traceparent, asked.tracestate) = (None, None);
     let bytes = serde_json::to_vec(&asked).map_err(ApiError::internal)?;
     Ok(Some(IdempotencyKey { key, digest: Sha256::digest(&bytes).into() }))
 }

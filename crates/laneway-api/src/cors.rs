@@ -17,9 +17,10 @@ use crate::api::Api;
 /// Every method of the API.
 const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
 /// Every header of the API that a page may send only after a preflight.
-const HEADERS: &str = "authorization, content-type, idempotency-key, laneway-tenant, last-event-id";
+const HEADERS: &str = "authorization, content-type, idempotency-key, laneway-tenant, last-event-id, mcp-method, mcp-name, \
+                       mcp-protocol-version, mcp-session-id, traceparent, tracestate";
 /// The response headers that a page may read in addition to the safelisted ones.
-const EXPOSED: &str = "request-id, retry-after, location";
+const EXPOSED: &str = "request-id, retry-after, location, mcp-protocol-version, mcp-session-id";
 /// How long a browser may cache a preflight, in seconds. It is short, because origins can be removed from the list.
 const MAX_AGE: &str = "600";
 

@@ -47,6 +47,10 @@ pub enum Code {
     BodyTimeout,
     /// The job has ended.
     AlreadyEnded,
+    /// The job does not wait.
+    NotWaiting,
+    /// Something that has not ended needs it.
+    InUse,
     /// The job has not ended.
     NotEnded,
     /// The change contradicts the current state.
@@ -109,7 +113,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Code; 42] = [
+    pub const ALL: [Code; 44] = [
         Code::MalformedJson,
         Code::InvalidField,
         Code::UnknownField,
@@ -124,6 +128,8 @@ impl Code {
         Code::BodyTimeout,
         Code::AlreadyEnded,
         Code::NotEnded,
+        Code::NotWaiting,
+        Code::InUse,
         Code::Conflict,
         Code::AlreadyExists,
         Code::Gone,
@@ -178,6 +184,8 @@ impl Code {
             Code::BodyTimeout => ("body_timeout", S::REQUEST_TIMEOUT, "The body did not arrive in time"),
             Code::AlreadyEnded => ("already_ended", S::CONFLICT, "The job has ended"),
             Code::NotEnded => ("not_ended", S::CONFLICT, "The job has not ended"),
+            Code::NotWaiting => ("not_waiting", S::CONFLICT, "The job does not wait"),
+            Code::InUse => ("in_use", S::CONFLICT, "Something that has not ended needs it"),
             Code::Conflict => ("conflict", S::CONFLICT, "The change contradicts the current state"),
             Code::AlreadyExists => ("already_exists", S::CONFLICT, "The name is already in use"),
             Code::Gone => ("gone", S::GONE, "It no longer exists"),
@@ -365,11 +373,15 @@ impl From<Rejection> for ApiError {
             RejectionCode::NoFutureRun => Code::NoFutureRun,
             RejectionCode::NameTaken => Code::AlreadyExists,
             RejectionCode::NeverFits => Code::NeverFits,
+            RejectionCode::NotWaiting => Code::NotWaiting,
+            RejectionCode::NotEnded => Code::NotEnded,
+            RejectionCode::InUse => Code::InUse,
         };
         let mut error = ApiError::new(code, String::from(rejection.message));
         error.field = match code {
             // The engine's message begins with the name of the field.
             Code::DeadlinePast if error.detail.starts_with("not_before:") => Some("not_before".to_owned()),
+            Code::DeadlinePast if error.detail.starts_with("run_at:") => Some("run_at".to_owned()),
             Code::DeadlinePast => Some("deadline".to_owned()),
             Code::IdempotencyMismatch => Some("idempotency_key".to_owned()),
             Code::UnknownKind => Some("kind".to_owned()),

@@ -245,7 +245,8 @@ pub fn denied_by(error: &ApiError, shows_token: bool) -> Denied {
         Code::TooManyAttempts => {
             Denied::TooManyAttempts { retry_after: error.retry_after.unwrap_or(Span::secs(60)) }
         }
-        Code::Misdirected | Code::OriginDenied => Denied::Misdirected(error.detail.to_string()),
+        Code::Misdirected => Denied::Misdirected(error.detail.to_string()),
+        Code::OriginDenied => Denied::ForeignOrigin(error.detail.to_string()),
         Code::Internal => Denied::Internal,
         _ => Denied::Forbidden(error.detail.to_string()),
     }

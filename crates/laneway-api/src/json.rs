@@ -345,8 +345,9 @@ fn wanted(field: &str, expected: &str) -> String {
         | "expires_in"
         | "grace"
         | "aging_step"
+        | "delay"
         | "retention" => "a duration such as \"30s\"".to_owned(),
-        "not_before" | "deadline" | "session.sent_at" | "at" | "anchor" | "from" => {
+        "not_before" | "run_at" | "deadline" | "session.sent_at" | "at" | "anchor" | "from" => {
             "a time such as \"2030-01-01T08:00:00Z\"".to_owned()
         }
         "tags" => "a list of names".to_owned(),

@@ -33,6 +33,7 @@ mod drained_body;
 mod error;
 mod gate;
 mod hidden;
+mod inbox;
 mod json;
 #[cfg(feature = "schemas")]
 mod openapi;
@@ -52,12 +53,14 @@ mod warnings;
 mod worker;
 
 pub use api::{Api, CredentialCheck};
-pub use auth::{ListenRejected, check_listen, mint};
+pub use auth::{Identity, ListenRejected, check_listen, mint};
 pub use callback::JobFormat;
+pub use connections::Connections;
 pub use dialects::{Clash, router_of, router_with};
 pub use error::{ApiError, Code};
+pub use inbox::{InboxRequest, may_succeed_later};
 #[cfg(feature = "schemas")]
 pub use openapi::document as openapi;
 pub use router::{Route, router, routes};
-pub use serve::{Peer, serve, serve_app, serve_app_tls, serve_tls};
+pub use serve::{Peer, prepare, serve, serve_app, serve_app_tls, serve_node, serve_tls};
 pub use tls::{TlsError, TlsKeys, TlsListener};

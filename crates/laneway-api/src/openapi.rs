@@ -42,7 +42,7 @@ pub fn document() -> &'static Value {
         server::get_index, server::get_livez, server::get_readyz, server::get_health, server::get_metrics,
         server::get_openapi,
         submit::submit_job, submit::submit_batch,
-        jobs::list_jobs, operations::start_bulk, operations::list_operations, operations::get_operation, operations::cancel_operation, jobs::count_jobs, jobs::get_job, jobs::get_job_payload, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
+        jobs::list_jobs, operations::start_bulk, operations::list_operations, operations::get_operation, operations::cancel_operation, jobs::count_jobs, jobs::get_job, jobs::get_job_payload, jobs::update_job, jobs::delete_job, jobs::cancel_job, jobs::retry_job, jobs::explain_job,
         jobs::list_job_logs, artifacts::list_job_artifacts, artifacts::get_artifact, jobs::list_job_events, jobs::list_attempts,
         runs::submit_run, runs::list_runs, runs::get_run, runs::cancel_run,
         deliveries::list_deliveries, deliveries::get_delivery, deliveries::replay_delivery,

@@ -152,6 +152,8 @@ fn new_job(id: JobId, state: JobState, created_at: Wall, spec: &JobSpec) -> wire
         worker: None,
         pid: None,
         tags: spec.tags.iter().map(|tag| tag.as_str().into()).collect(),
+        traceparent: spec.trace.as_ref().map(|trace| trace.parent().into()),
+        tracestate: spec.trace.as_ref().and_then(|trace| trace.state.as_deref()).map(Cow::Borrowed),
         retry_of: spec.retry_of.map(|job| job.to_string().into()),
         callback: spec.callback.as_ref().map(|callback| Cow::Borrowed(&*callback.url)),
         merged_into: None,

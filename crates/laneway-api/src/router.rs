@@ -31,7 +31,7 @@ pub fn routes() -> Vec<Route> {
 
 /// The server itself, jobs, and their results.
 fn job_routes() -> Vec<Route> {
-    let (get, post) = (Method::GET, Method::POST);
+    let (get, post, patch, delete) = (Method::GET, Method::POST, Method::PATCH, Method::DELETE);
     vec![
         route(&get, "/", "get_index", server::get_index),
         route(&get, "/livez", "get_livez", server::get_livez),
@@ -49,6 +49,8 @@ fn job_routes() -> Vec<Route> {
         route(&get, "/v1/jobs/counts", "count_jobs", jobs::count_jobs),
         route(&get, "/v1/jobs/{id}", "get_job", jobs::get_job),
         route(&get, "/v1/jobs/{id}/payload", "get_job_payload", jobs::get_job_payload),
+        route(&patch, "/v1/jobs/{id}", "update_job", jobs::update_job),
+        route(&delete, "/v1/jobs/{id}", "delete_job", jobs::delete_job),
         route(&post, "/v1/jobs/{id}/cancel", "cancel_job", jobs::cancel_job),
         route(&post, "/v1/jobs/{id}/retry", "retry_job", jobs::retry_job),
         route(&get, "/v1/jobs/{id}/explain", "explain_job", jobs::explain_job),

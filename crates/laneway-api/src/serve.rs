@@ -28,7 +28,7 @@ use tower::Service;
 
 use crate::api::Api;
 use crate::auth::Identity;
-use crate::connections::{Connection, Phase};
+use crate::connections::{Connection, Connections, Phase};
 use crate::drained_body::returned;
 use crate::router::router;
 use crate::stall::StallGuard;
@@ -85,7 +85,23 @@ pub async fn serve_app(
     api: Api,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    run(listener.tap_io(|stream| prepare(stream)), app, api, shutdown).await
+    run(listener.tap_io(|stream| prepare(stream)), app, &api.connections, &api.closing, shutdown).await
+}
+
+/// Serves `app` of a node that may own no scheduler. Its event streams and sockets end with `closing`, which is canceled when the
+/// node accepts no more connections.
+pub async fn serve_node<L>(
+    listener: L,
+    app: Router,
+    connections: Connections,
+    closing: CancellationToken,
+    shutdown: CancellationToken,
+) -> io::Result<()>
+where
+    L: Listener,
+    L::Addr: Into<Peer>,
+{
+    run(listener, app, &connections, &closing, shutdown).await
 }
 
 /// Sets the options of an accepted connection.
@@ -120,19 +136,25 @@ pub async fn serve_app_tls(
         }
     };
     let follow = tokio::spawn(shutdown.clone().run_until_cancelled_owned(follow));
-    let served = run(listener, app, api, shutdown).await;
+    let served = run(listener, app, &api.connections, &api.closing, shutdown).await;
     follow.abort();
     served
 }
 
-async fn run<L>(mut listener: L, app: Router, api: Api, shutdown: CancellationToken) -> io::Result<()>
+async fn run<L>(
+    mut listener: L,
+    app: Router,
+    connections: &Connections,
+    closing: &CancellationToken,
+    shutdown: CancellationToken,
+) -> io::Result<()>
 where
     L: Listener,
     L::Addr: Into<Peer>,
 {
     let local: Peer = listener.local_addr()?.into();
     let listens_on_loopback = local.address.ip().to_canonical().is_loopback();
-    let (serving, connections) = (TaskTracker::new(), api.connections.clone());
+    let serving = TaskTracker::new();
     while let Some((stream, peer)) = shutdown.run_until_cancelled(listener.accept()).await {
         let peer = Peer { listens_on_loopback, ..peer.into() };
         let Some(connection) = connections.enter(peer.address.ip()) else {
@@ -144,7 +166,7 @@ where
         serving.spawn(serve_connection(stream, open, peer, connection, app, shutdown));
     }
     drop(listener);
-    api.closing.cancel();
+    closing.cancel();
     serving.close();
     if tokio::time::timeout(CLOSE_TIMEOUT, serving.wait()).await.is_err() {
         tracing::warn!(open = serving.len(), "connections did not end in time and are closed");

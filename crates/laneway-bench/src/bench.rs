@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use crate::measurement::{Goal, Measurement, Unit};
-use crate::{drain, engine, enqueue, latency, scale, streams, workers};
+use crate::{dashboard, drain, engine, enqueue, latency, scale, streams, sustained, workers};
 
 /// What to measure, and where.
 pub struct Plan<'a> {
@@ -18,6 +18,10 @@ pub struct Plan<'a> {
     pub quick: bool,
     /// The folder for all data.
     pub dir: PathBuf,
+    /// Where the picture of [`Part::Sustained`] goes. `None`: none is drawn.
+    pub picture: Option<PathBuf>,
+    /// A PostgreSQL database: its store is measured instead. The parts do not apply.
+    pub postgres: Option<String>,
     /// Is called with the name of each benchmark before it runs.
     pub progress: &'a dyn Fn(String),
 }
@@ -39,8 +43,12 @@ pub enum Part {
     Workers,
     /// Jobs beside a thousand streams of events
     Streams,
+    /// Pages of the dashboard beside a million queued jobs and five million ended ones, and 200 open dashboards
+    Dashboard,
     /// A million queued jobs, five million ended ones
     Scale,
+    /// Submitting and running for ten minutes. Runs only when it is named
+    Sustained,
 }
 
 /// What every part uses.
@@ -48,6 +56,7 @@ pub(crate) struct Bench<'a> {
     dir: PathBuf,
     pub(crate) runs: u32,
     pub(crate) quick: bool,
+    pub(crate) picture: Option<PathBuf>,
     progress: &'a dyn Fn(String),
 }
 
@@ -75,9 +84,12 @@ impl Bench<'_> {
 
 /// Runs the benchmarks. Starts its own runtimes: the measured code must not share one.
 pub fn run(plan: Plan<'_>) -> anyhow::Result<Vec<Measurement>> {
-    let Plan { parts, runs, quick, dir, progress } = plan;
-    let bench = Bench { dir, runs, quick, progress };
-    let chosen = |part: &Part| parts.is_empty() || parts.contains(part);
+    let Plan { parts, runs, quick, dir, picture, postgres, progress } = plan;
+    let bench = Bench { dir, runs, quick, picture, progress };
+    if let Some(url) = postgres {
+        return crate::postgres::measure(&bench, &url);
+    }
+    let chosen = |part: &Part| parts.contains(part) || (parts.is_empty() && *part != Part::Sustained);
     measure(&bench, Part::value_variants().iter().copied().filter(chosen))
 }
 
@@ -95,7 +107,9 @@ fn measure(bench: &Bench<'_>, parts: impl Iterator<Item = Part>) -> anyhow::Resu
             Part::Latency => measurements.extend(latency::idle(bench)?),
             Part::Workers => measurements.extend(workers::over_sockets(bench)?),
             Part::Streams => measurements.extend(streams::beside_readers(bench)?),
+            Part::Dashboard => measurements.extend(dashboard::pages(bench)?),
             Part::Scale => measurements.extend(scale::million(bench)?),
+            Part::Sustained => measurements.extend(sustained::enqueue_and_drain(bench)?),
         }
     }
     Ok(measurements)

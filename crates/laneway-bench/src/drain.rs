@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use laneway_core::settings::{AgentSettings, KindSettings, TenantSettings};
 use laneway_core::{JobSpec, Key, LaneSettings, Name, Origin, Outcome, Reply, Session, Settings, Submission};
 use laneway_runtime::{Handlers, Options, Scheduler};
-use laneway_store::SqliteStore;
+use laneway_store::{SqliteStore, Store};
 
 use crate::bench::Bench;
 use crate::measurement::{Goal, Measurement, Unit};
@@ -64,9 +64,13 @@ impl BenchScheduler {
     /// Opens the data directory and starts the loop. No job starts until [`BenchScheduler::pause`] resumes
     /// the lane.
     pub async fn open_paused(dir: &Path) -> anyhow::Result<BenchScheduler> {
+        BenchScheduler::over_paused(Box::new(SqliteStore::open(dir, Default::default())?)).await
+    }
+
+    /// The same over any store.
+    pub async fn over_paused(store: Box<dyn Store>) -> anyhow::Result<BenchScheduler> {
         let settings = settings(true);
-        let store = SqliteStore::open(dir, Default::default())?;
-        let (scheduler, _running) = Scheduler::start(Box::new(store), Options::new(settings.clone()))?;
+        let (scheduler, _running) = Scheduler::start(store, Options::new(settings.clone()))?;
         let mut handlers = Handlers::new();
         for kind in kinds() {
             handlers = handlers.on(kind.as_str(), |_| async { Outcome::Succeeded(None) });

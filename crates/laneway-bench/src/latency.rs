@@ -110,7 +110,7 @@ async fn over_http(
 }
 
 /// Waits until all work is done, so that the next job finds an idle server.
-async fn settle(scheduler: &Scheduler) -> anyhow::Result<()> {
+pub async fn settle(scheduler: &Scheduler) -> anyhow::Result<()> {
     loop {
         let stats = scheduler.stats(None).await?;
         if stats.queued + stats.running == 0 {

@@ -67,19 +67,24 @@ impl Connection {
 
     /// Sends a body and waits for the whole answer, which must be a success; returns its body.
     pub async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
-        self.send("POST", path, body).await
+        self.send("POST", path, "", body).await
     }
 
     /// Fetches a page, which must exist.
     pub async fn get(&mut self, path: &str) -> anyhow::Result<&[u8]> {
-        self.send("GET", path, b"").await
+        self.send("GET", path, "", b"").await
     }
 
-    async fn send(&mut self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
+    /// Fetches a page with a further header line.
+    pub async fn get_with(&mut self, path: &str, header: &str) -> anyhow::Result<&[u8]> {
+        self.send("GET", path, &format!("{header}\r\n"), b"").await
+    }
+
+    async fn send(&mut self, method: &str, path: &str, header: &str, body: &[u8]) -> anyhow::Result<&[u8]> {
         self.sent.clear();
         write!(
             &mut self.sent,
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\n{header}content-type: application/json\r\ncontent-length: {}\r\n\r\n",
             self.address,
             body.len()
         )?;

@@ -30,6 +30,8 @@ pub enum Goal {
     AtLeast(f64),
     /// At most this.
     AtMost(f64),
+    /// The result itself is at most this, although there is a raw limit beside it.
+    ValueAtMost(f64),
 }
 
 impl Measurement {
@@ -83,6 +85,7 @@ impl Measurement {
         Some(match self.goal? {
             Goal::AtLeast(goal) => value >= goal,
             Goal::AtMost(goal) => value <= goal,
+            Goal::ValueAtMost(goal) => median(&self.ours) <= goal,
         })
     }
 
@@ -97,6 +100,7 @@ impl Measurement {
             None => String::new(),
             Some(Goal::AtLeast(goal)) => format!("≥ {}", text(goal)),
             Some(Goal::AtMost(goal)) => format!("≤ {}", text(goal)),
+            Some(Goal::ValueAtMost(goal)) => format!("≤ {}", self.unit.text(goal)),
         }
     }
 

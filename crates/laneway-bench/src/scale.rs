@@ -45,7 +45,7 @@ const SETTINGS: [(&str, &str); 5] = [
 pub fn million(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
     let (queued, ended) = (bench.sized(1_000_000), bench.sized(5_000_000));
     let dir = bench.fresh_dir("scale")?;
-    make_ended(bench, &dir, ended)?;
+    make_ended(bench, &dir, ended, ended_job, |_| Outcome::Succeeded(None))?;
 
     bench.now(format!("scale: {queued} jobs over HTTP"));
     let server = Server::laneway(&dir, &SETTINGS)?;
@@ -111,8 +111,14 @@ pub fn million(bench: &Bench<'_>) -> anyhow::Result<Vec<Measurement>> {
     ])
 }
 
-/// Makes ended jobs: 500 are submitted, opened and finished in a few batches.
-fn make_ended(bench: &Bench<'_>, dir: &Path, ended: u64) -> anyhow::Result<()> {
+/// Makes ended jobs: 500 are submitted, opened and finished in a few batches. `job` makes them, `outcome` says how each ends.
+pub(crate) fn make_ended(
+    bench: &Bench<'_>,
+    dir: &Path,
+    ended: u64,
+    job: fn(u64) -> Submission,
+    outcome: fn(u64) -> Outcome,
+) -> anyhow::Result<()> {
     let store = SqliteStore::open(dir, Default::default())?;
     let mut now = wall_now()?;
     let settings = Settings { running_max: 100_000, ..Settings::default() };
@@ -131,13 +137,13 @@ fn make_ended(bench: &Bench<'_>, dir: &Path, ended: u64) -> anyhow::Result<()> {
     let mut open: VecDeque<Fence> = VecDeque::new();
     while finished < ended {
         if submitted < ended && open.len() < 500 {
-            let items: Vec<Submission> = (submitted..(submitted + 200).min(ended)).map(ended_job).collect();
+            let items: Vec<Submission> = (submitted..(submitted + 200).min(ended)).map(job).collect();
             submitted += items.len() as u64;
             commands.push_back(Command::SubmitBatch { items: Arc::new(items), atomic: false });
         }
         for fence in open.drain(..open.len().min(250)) {
+            commands.push_back(Command::Finish(fence, outcome(finished)));
             finished += 1;
-            commands.push_back(Command::Finish(fence, Outcome::Succeeded(None)));
         }
         now = Now { mono: Mono(now.mono.0 + 1), wall: Wall(now.wall.0 + 1) };
         while !commands.is_empty() {

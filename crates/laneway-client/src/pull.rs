@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use api::{Api, Beat, OutcomeResponse, WorkResponse};
+use api::{Api, Beat, OutcomeResponse, Work, WorkResponse};
 
 /// Longest wait before a failed call is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -73,6 +73,11 @@ pub struct PulledJob {
     pub kind: String,
     /// The payload of the job.
     pub payload: Value,
+    /// The place of the attempt in its trace, as a `traceparent` for calls that the handler makes. The dialects of other systems
+    /// have none.
+    pub traceparent: Option<String>,
+    /// The `tracestate` that belongs to it.
+    pub tracestate: Option<String>,
     /// Canceled when the handler must stop: the lease was lost, or the job was canceled.
     pub stop: CancellationToken,
     api: Arc<Api>,
@@ -167,9 +172,10 @@ impl PullWorker {
         let asked_at = Instant::now();
         let (job, ttl) = match self.api.request().await? {
             WorkResponse::Denied { reason, retry_after } => return Ok(Poll::Denied { reason, retry_after }),
-            WorkResponse::Granted { job, lease, kind, payload, ttl } => {
+            WorkResponse::Granted(work) => {
+                let Work { job, lease, kind, payload, traceparent, tracestate, ttl } = *work;
                 let (stop, api) = (CancellationToken::new(), Arc::clone(&self.api));
-                (PulledJob { job, lease, kind, payload, stop, api }, ttl)
+                (PulledJob { job, lease, kind, payload, traceparent, tracestate, stop, api }, ttl)
             }
         };
         // The lease began when the server granted it, which was after the request was sent.

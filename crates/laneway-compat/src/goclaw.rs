@@ -76,7 +76,9 @@ fn denied(why: &Denied, _: &Name) -> Response {
             return (StatusCode::TOO_MANY_REQUESTS, headers, "too many attempts\n").into_response();
         }
         Denied::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, "too many requests"),
-        Denied::Forbidden(why) | Denied::Misdirected(why) => (StatusCode::FORBIDDEN, why.as_str()),
+        Denied::Forbidden(why) | Denied::Misdirected(why) | Denied::ForeignOrigin(why) => {
+            (StatusCode::FORBIDDEN, why.as_str())
+        }
         Denied::UnknownMethod => (StatusCode::METHOD_NOT_ALLOWED, "method not allowed"),
         Denied::UnknownPath => (StatusCode::NOT_FOUND, "not found"),
         Denied::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal error"),

@@ -7,8 +7,8 @@ use crate::lease::{Claim, LeaseMessage, LeaseRequest};
 use crate::schedule::FireMode;
 use crate::worker::{Register, WorkerMessage};
 use crate::{
-    Bytes, DeliveryRow, Fence, JobId, JobSpec, Name, Outcome, RunId, RunSubmission, ScheduleId,
-    SchedulePatch, ScheduleSpec, Seq, Settings, Span, TokenRecord, TryOutcome, Wall,
+    Bytes, DeliveryRow, Fence, JobId, JobPatch, JobSpec, Name, Outcome, RunId, RunSubmission, ScheduleId,
+    SchedulePatch, ScheduleSpec, Seq, Settings, Span, StoredJob, TokenRecord, TryOutcome, Wall,
 };
 
 pub use crate::reply::{Rejection, RejectionCode, Reply, SessionStopped, Submitted};
@@ -42,6 +42,28 @@ pub enum Command {
         tenant: Option<Name>,
         /// The job.
         job: JobId,
+        /// The caller.
+        origin: Origin,
+    },
+    /// Change a waiting job: all parts of the patch or none. Answered with [`Reply::Updated`].
+    Update {
+        /// The tenant that the job must belong to. `None`: any.
+        tenant: Option<Name>,
+        /// The job.
+        job: JobId,
+        /// The changes.
+        patch: JobPatch,
+        /// The caller.
+        origin: Origin,
+    },
+    /// Delete an ended job with everything that is stored of it. Its events stay. Answered with [`Reply::Deleted`].
+    Delete {
+        /// The tenant that the job must belong to. `None`: any.
+        tenant: Option<Name>,
+        /// The job.
+        job: JobId,
+        /// The stored job; the loop looks it up before it applies the command.
+        stored: Option<Box<StoredJob>>,
         /// The caller.
         origin: Origin,
     },

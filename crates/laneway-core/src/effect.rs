@@ -52,6 +52,18 @@ pub enum Change {
         /// Its status from now on.
         status: JobStatus,
     },
+    /// The priority or the start time of a live job without an open attempt was changed by a call. Its status follows in a
+    /// change of its own.
+    JobRevised {
+        /// The job.
+        seq: Seq,
+        /// Its priority from now on.
+        priority: i32,
+        /// Its [`JobRow::rank_time`] from now on.
+        rank_time: u64,
+        /// Its [`JobSpec::not_before`](crate::JobSpec::not_before) from now on; `None`: it stays as it is.
+        not_before: Option<Wall>,
+    },
     /// Insert an open attempt. There must be none for the job.
     AttemptOpened(OpenAttempt),
     /// The open attempt runs now. The fence must match.
@@ -87,6 +99,9 @@ pub enum Change {
         /// How many at most.
         max: u32,
     },
+    /// Delete one ended job with payload, attempts, logs, delivery and idempotency key. It must not be live and must have no
+    /// open attempt. A job that is not stored any more is left out: retention may have deleted it.
+    JobDeleted(Seq),
     /// Delete events from before this time.
     EventsPruned {
         /// Only events from before this time.

@@ -32,7 +32,7 @@ mod webhooks;
 mod workers;
 mod workflows;
 
-pub use capacity::readings::CapacityView;
+pub use capacity::readings::{CapacityView, LoadSample};
 pub use collections::fresh::BatchNumber;
 pub use jobs::recorded_rejections::{RECORDED_REJECTION_BYTES_PER_MINUTE, RECORDED_REJECTIONS_PER_MINUTE};
 pub use leases::view::LeaseView;

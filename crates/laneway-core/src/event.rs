@@ -177,11 +177,19 @@ pub enum EventKind {
     RecordDeleted = 45,
     /// A browser ended by itself. The detail names its profile and the job that started it.
     BrowserCrashed = 46,
+    /// A row of the store is damaged. The detail names the table, the row and the remedy.
+    StoreDamaged = 47,
+    /// A call changed when a waiting job starts. The detail says when.
+    JobRescheduled = 48,
+    /// A call changed the priority of a waiting job. The detail has both priorities.
+    JobPriorityChanged = 49,
+    /// A call deleted an ended job.
+    JobDeleted = 50,
 }
 
 impl EventKind {
     /// Every kind, in the order of their codes.
-    pub const ALL: [EventKind; 47] = [
+    pub const ALL: [EventKind; 51] = [
         EventKind::JobSubmitted,
         EventKind::JobQueued,
         EventKind::JobAssigned,
@@ -229,6 +237,10 @@ impl EventKind {
         EventKind::RecordPut,
         EventKind::RecordDeleted,
         EventKind::BrowserCrashed,
+        EventKind::StoreDamaged,
+        EventKind::JobRescheduled,
+        EventKind::JobPriorityChanged,
+        EventKind::JobDeleted,
     ];
 
     /// The name that users see.
@@ -281,6 +293,10 @@ impl EventKind {
             EventKind::RecordPut => "record.put",
             EventKind::RecordDeleted => "record.deleted",
             EventKind::BrowserCrashed => "browser.crashed",
+            EventKind::StoreDamaged => "store.damaged",
+            EventKind::JobRescheduled => "job.rescheduled",
+            EventKind::JobPriorityChanged => "job.priority_changed",
+            EventKind::JobDeleted => "job.deleted",
         }
     }
 

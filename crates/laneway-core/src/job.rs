@@ -1,8 +1,10 @@
 //! A job: its spec, its stored row, and its end.
 
+pub mod change;
 pub mod session;
 pub mod state;
 
+pub use change::{JobPatch, StartAt, StoredJob};
 pub use session::{DropPolicy, MergedInto, Session, SessionMode, SessionRow};
 pub use state::{JobState, Reason};
 
@@ -11,7 +13,8 @@ use std::sync::LazyLock;
 use crate::capacity::CapacityRequest;
 use crate::settings::{DEFAULT_AGENT, MAIN_LANE};
 use crate::{
-    AttemptId, Bytes, Failure, JobId, MemberOf, Name, Placement, RetryPolicy, ScheduleRef, Seq, Span, Wall,
+    AttemptId, Bytes, Failure, JobId, MemberOf, Name, Placement, RetryPolicy, ScheduleRef, Seq, Span,
+    TraceContext, Wall,
 };
 
 /// Most keys that a job may hold at once.
@@ -66,6 +69,8 @@ pub struct JobSpec {
     pub member: Option<Box<MemberOf>>,
     /// What it requires of the worker that runs it. Boxed, because few jobs have constraints.
     pub placement: Option<Box<Placement>>,
+    /// The trace context of the caller. The engine only stores it.
+    pub trace: Option<Box<TraceContext>>,
 }
 
 impl JobSpec {
@@ -97,6 +102,7 @@ impl JobSpec {
             capacity: CapacityRequest::default(),
             member: None,
             placement: None,
+            trace: None,
         }
     }
 }
@@ -149,7 +155,8 @@ pub struct IdempotencyKey {
     pub digest: [u8; 32],
 }
 
-/// A job as stored. Written once, at submit; only `status` changes while it is live.
+/// A job as stored. Written at submit. While it is live, `status` changes by itself; a call may change `priority`, `not_before`
+/// and `rank_time` (see [`crate::Change::JobRevised`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRow {
     /// Its number inside the server.

@@ -31,6 +31,7 @@ pub mod settings;
 pub mod share;
 pub mod time;
 pub mod token;
+pub mod trace;
 pub mod worker;
 
 pub use attempt::{AttemptEnd, ClosedAttempt, Failure, Fence, OpenAttempt, Outcome};
@@ -47,8 +48,8 @@ pub use event::{Event, EventKind};
 pub use full::{CapScope, Full};
 pub use id::{AttemptId, JobId, RunId, ScheduleId, Seq};
 pub use job::{
-    Callback, DropPolicy, JobEnd, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason, Session,
-    SessionMode, SessionRow,
+    Callback, DropPolicy, JobEnd, JobPatch, JobRow, JobSpec, JobState, JobStatus, Key, MergedInto, Reason,
+    Session, SessionMode, SessionRow, StartAt, StoredJob,
 };
 pub use kept_keys::{KeptKeys, KeyUse};
 pub use lease::{Claim, Denial, DenyReason, Dispatch, Grant, Holder, LostPolicy, PullSettings};
@@ -68,6 +69,7 @@ pub use seed::Seed;
 pub use settings::{LaneOrder, LaneSettings, RunSettings, Settings, ShutdownPolicy};
 pub use time::{Mono, Now, Span, Wall};
 pub use token::{Role, TokenRecord};
+pub use trace::{JobTrace, Sampling, SpanOf, TraceContext};
 pub use worker::{ConnectionId, Placement, Task, TasksKept, WorkerOffer, WorkerSettings};
 
 /// Opaque bytes of a change: payloads, results, error details. The engine sees only their length.

@@ -26,6 +26,18 @@ pub enum Reply {
         /// The state it was in.
         was: JobState,
     },
+    /// The waiting job is changed, or was as it should be before.
+    Updated {
+        /// Its number.
+        seq: Seq,
+        /// The state it is in now.
+        state: JobState,
+    },
+    /// The ended job is deleted.
+    Deleted {
+        /// Its number.
+        seq: Seq,
+    },
     /// Which jobs of a session ended.
     SessionStopped(SessionStopped),
     /// No live job (or token, or open run) of that name is there for this tenant. The store may know an ended one.
@@ -183,6 +195,12 @@ pub enum RejectionCode {
     NameTaken,
     /// It costs more than the machine can ever give.
     NeverFits,
+    /// The job does not wait: an attempt is open.
+    NotWaiting,
+    /// The job has not ended, or its last attempt has not.
+    NotEnded,
+    /// Something that has not ended needs the stored job: its run, its keys, its webhook, or the job that it was merged into.
+    InUse,
 }
 
 impl RejectionCode {
@@ -204,6 +222,9 @@ impl RejectionCode {
             RejectionCode::NoFutureRun => "no_future_run",
             RejectionCode::NameTaken => "name_taken",
             RejectionCode::NeverFits => "never_fits",
+            RejectionCode::NotWaiting => "not_waiting",
+            RejectionCode::NotEnded => "not_ended",
+            RejectionCode::InUse => "in_use",
         }
     }
 }

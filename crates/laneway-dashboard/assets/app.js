@@ -107,7 +107,7 @@
       }
     } catch { show(false); }
     finally { busy = false; }
-    if (stale) later(PAUSE);
+    if (stale || one("[data-again]", main)) later(PAUSE);
   };
   const later = (pause = 0) => { if (!timer) timer = setTimeout(refresh, Math.max(pause, PAUSE - (Date.now() - last))); };
   const listen = () => {
@@ -132,5 +132,6 @@
   setInterval(() => { if (!document.hidden) later(); }, 30000);
   // The answer to a form is shown as it is: fetching the address again would not send the form again.
   if (one(".preview", main)) main.dataset.still = "";
+  if (one("[data-again]", main)) later(PAUSE);
   listen();
 })();

@@ -53,6 +53,14 @@ impl Caller {
         Caller { router: router.clone(), extensions: extensions.clone(), headers }
     }
 
+    /// The same calls for one tenant only. A reader that is bound to another tenant is denied by the API.
+    pub fn only_of(mut self, tenant: &str) -> Result<Caller, Failure> {
+        let value = HeaderValue::from_str(tenant)
+            .map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "a tenant is a plain name"))?;
+        self.headers.insert(HeaderName::from_static("laneway-tenant"), value);
+        Ok(self)
+    }
+
     /// Reads a resource.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         parse(&self.bytes(Method::GET, path, None).await?)
@@ -76,6 +84,17 @@ impl Caller {
     ) -> Result<T, Failure> {
         let body = serde_json::to_vec(body).map_err(|error| Failure::internal(&error))?;
         parse(&self.bytes(method, path, Some(body.into())).await?)
+    }
+
+    /// Changes something, with a JSON body. The answer is not read: it may have no content.
+    pub async fn send_only(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<(), Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| Failure::internal(&error))?;
+        self.bytes(method, path, Some(body.into())).await.map(drop)
     }
 
     /// Changes something, without a body.

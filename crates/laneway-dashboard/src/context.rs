@@ -6,6 +6,7 @@ use std::sync::Arc;
 use laneway_wire::Caller as Reader;
 
 use crate::call::{Caller, Failure};
+use crate::counts::Counts;
 
 /// The request for a page.
 pub struct Context {
@@ -17,10 +18,16 @@ pub struct Context {
     pub fields: Vec<(String, String)>,
     /// The path from this page to the dashboard's own root: `./` or `../…`.
     pub root: String,
+    /// The path to the dashboard's root for all tenants. It differs from `root` where one tenant is selected.
+    pub base: String,
+    /// The tenant that a server-wide reader has selected.
+    pub tenant: Option<String>,
     /// What stands for the value against forged requests until the page is sent.
     pub csrf: String,
     /// The configuration without any change, to compare with.
     pub defaults: Arc<serde_json::Value>,
+    /// Numbers of jobs.
+    pub counts: Counts,
     /// The time of the server, in milliseconds since 1970.
     pub now: i64,
 }
@@ -63,6 +70,12 @@ impl Context {
     /// Every value of a field.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.fields.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Readers with the same view see the same pages: the caller, its role, its tenant, and the tenant that it has selected.
+    pub fn view(&self) -> String {
+        let Reader { actor, role, tenant } = &self.reader;
+        format!("{actor} {role} {tenant} {}", self.tenant.as_deref().unwrap_or("*"))
     }
 
     /// What the reader may do.

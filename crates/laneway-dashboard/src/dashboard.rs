@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::{Caller, Failure};
 use crate::context::{Answer, Context, Page, Reply};
+use crate::counts::Counts;
 use crate::fragments::Fragments;
 use crate::live::Pulses;
 use crate::sessions::{Opened, Sessions};
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) sessions: Sessions,
     pub(crate) fragments: Fragments,
     pub(crate) pulses: Pulses,
+    pub(crate) counts: Counts,
     /// The value against forged requests for readers without a session: those of an open server, and those with a client
     /// certificate.
     csrf: String,
@@ -79,6 +81,7 @@ impl Dashboard {
             sessions: Sessions::default(),
             fragments: Fragments::default(),
             pulses: Pulses::default(),
+            counts: Counts::default(),
             csrf: crate::sessions::random()?,
             placeholder: crate::sessions::random()?,
         };
@@ -120,12 +123,17 @@ async fn route(dashboard: &Arc<Inner>, request: Request) -> Response {
     let path = request.uri().path();
     let path =
         path.strip_prefix(&dashboard.settings.prefix).unwrap_or(path).trim_start_matches('/').to_owned();
+    let (tenant, path) = match split_tenant(&path) {
+        Some((tenant, Some(rest))) => (Some(tenant), rest.to_owned()),
+        Some((_, None)) => return redirect(&format!("{path}/")),
+        None => (None, path),
+    };
     if let Some(file) = assets::find(&path) {
         return assets::respond(file, request.headers());
     }
     let (parts, body) = request.into_parts();
     let extensions = (dashboard.settings.carry)(&parts.extensions);
-    let visit = Visit { dashboard, path, headers: &parts.headers, extensions };
+    let visit = Visit { dashboard, path, tenant, headers: &parts.headers, extensions };
     match (&parts.method, visit.path.as_str()) {
         (&Method::GET | &Method::HEAD, _) => {
             let fields = parse_fields(parts.uri.query().unwrap_or_default().as_bytes());
@@ -149,7 +157,10 @@ fn parse_fields(text: &[u8]) -> Vec<(String, String)> {
 /// One request.
 struct Visit<'a> {
     dashboard: &'a Arc<Inner>,
+    /// The path below the root of the dashboard, or of the tenant.
     path: String,
+    /// The only tenant that a server-wide reader wants to see.
+    tenant: Option<String>,
     headers: &'a HeaderMap,
     extensions: Extensions,
 }
@@ -172,12 +183,15 @@ impl Visit<'_> {
         }
         let csrf = session.map_or_else(|| self.dashboard.csrf.clone(), |session| session.csrf);
         let is_fragment = self.headers.contains_key(FRAGMENT);
-        let key = is_fragment.then(|| {
-            let reader = &context.reader;
-            format!("{} {} {} {}?{query}", reader.actor, reader.role, reader.tenant, self.path)
-        });
-        let now = Instant::now();
-        if let Some(html) = key.as_ref().and_then(|key| self.dashboard.fragments.find(key, now)) {
+        let key = is_fragment.then(|| format!("{} {}?{query}", context.view(), self.path));
+        let kept = |at| key.as_ref().and_then(|key| self.dashboard.fragments.find(key, at));
+        let mut shared = kept(Instant::now());
+        let mut guard = None;
+        if let (None, Some(key)) = (&shared, &key) {
+            guard = Some(self.dashboard.fragments.wait(key).await);
+            shared = kept(Instant::now());
+        }
+        if let Some(html) = shared {
             return html_response(StatusCode::OK, html.replace(&self.dashboard.placeholder, &csrf));
         }
         let segments = segments(&self.path);
@@ -185,8 +199,9 @@ impl Visit<'_> {
         match pages::read(&context, &segments).await {
             Ok(Reply::Page(page)) => {
                 if let Some(key) = key {
-                    self.dashboard.fragments.keep(key, page.html.clone(), now);
+                    self.dashboard.fragments.keep(key, page.html.clone(), Instant::now());
                 }
+                drop(guard);
                 self.send_page(&context, StatusCode::OK, page, is_fragment, &csrf)
             }
             Ok(other) => self.send(other),
@@ -229,6 +244,7 @@ impl Visit<'_> {
             Ok(Reply::Page(page)) => self.send_page(&context, StatusCode::OK, page, false, expected),
             Ok(other) => {
                 self.dashboard.fragments.clear();
+                self.dashboard.counts.clear();
                 self.send(other)
             }
             Err(failure) => self.failed(Some((&context, false)), &failure),
@@ -242,15 +258,21 @@ impl Visit<'_> {
         fields: Vec<(String, String)>,
     ) -> Result<Context, Failure> {
         let token = session.map(|session| session.token.as_str());
-        let api = Caller::new(&self.dashboard.api, &self.extensions, self.headers, token);
+        let mut api = Caller::new(&self.dashboard.api, &self.extensions, self.headers, token);
+        if let Some(tenant) = &self.tenant {
+            api = api.only_of(tenant)?;
+        }
         let reader = api.get("/v1/caller").await?;
         Ok(Context {
             api,
             reader,
             fields,
             root: self.root(),
+            base: self.base(),
+            tenant: self.tenant.clone(),
             csrf: self.dashboard.placeholder.clone(),
             defaults: Arc::clone(&self.dashboard.settings.defaults),
+            counts: self.dashboard.counts.clone(),
             now: crate::format::now(),
         })
     }
@@ -260,7 +282,15 @@ impl Visit<'_> {
         self.dashboard.sessions.find(&id, Instant::now())
     }
 
-    /// The way from this path to the root of the dashboard.
+    /// The way from this path to the root of the dashboard for all tenants. Only requests below it set the cookie of a session.
+    fn base(&self) -> String {
+        match (&self.tenant, self.path.matches('/').count()) {
+            (None, _) => self.root(),
+            (Some(_), depth) => "../".repeat(depth + 1),
+        }
+    }
+
+    /// The way from this path to the root of the dashboard, or of the tenant.
     fn root(&self) -> String {
         match self.path.matches('/').count() {
             0 => "./".to_owned(),
@@ -273,9 +303,10 @@ impl Visit<'_> {
             return html_response(StatusCode::UNAUTHORIZED, "log in".to_owned());
         }
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-        let next = crate::call::query([("next", format!("{}{query}", self.path).as_str())]);
-        let mut response = redirect(&format!("{}login{next}", self.root()));
-        if cookie(self.headers, SESSION_COOKIE).is_some() {
+        let tenant = self.tenant.as_ref().map(|tenant| format!("@{tenant}/")).unwrap_or_default();
+        let next = crate::call::query([("next", format!("{tenant}{}{query}", self.path).as_str())]);
+        let mut response = redirect(&format!("{}login{next}", self.base()));
+        if self.tenant.is_none() && cookie(self.headers, SESSION_COOKIE).is_some() {
             set_cookie(&mut response, &self.cookie_of(SESSION_COOKIE, "", Some(Duration::ZERO)));
         }
         response
@@ -387,6 +418,16 @@ impl Visit<'_> {
     }
 }
 
+/// The tenant at the beginning of a path, and the rest: `@acme/jobs`. Without a rest, the slash after the tenant is missing.
+fn split_tenant(path: &str) -> Option<(String, Option<&str>)> {
+    let named = path.strip_prefix('@')?;
+    let (tenant, rest) = match named.split_once('/') {
+        Some((tenant, rest)) => (tenant, Some(rest)),
+        None => (named, None),
+    };
+    Some((percent_decode_str(tenant).decode_utf8_lossy().into_owned(), rest))
+}
+
 /// The parts of a path, decoded.
 fn segments(path: &str) -> Vec<String> {
     let parts = path.split('/').filter(|part| !part.is_empty());
@@ -416,7 +457,8 @@ fn set_cookie(response: &mut Response, cookie: &str) {
     }
 }
 
-fn redirect(to: &str) -> Response {
+/// A response that leads to another page.
+pub fn redirect(to: &str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     if let Ok(value) = HeaderValue::from_str(to) {

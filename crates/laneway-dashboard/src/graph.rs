@@ -76,15 +76,17 @@ fn draw_node(svg: &mut String, node: &Node<'_>, (x, y): (usize, usize)) {
     let _ = write!(
         svg,
         "<a href=\"{}\"><g class=\"node s-{}\"><title>{}: {}</title><rect x=\"{x}\" y=\"{y}\" width=\"{NODE_WIDTH}\" \
-         height=\"{NODE_HEIGHT}\" rx=\"8\"/><circle cx=\"{}\" cy=\"{}\" r=\"4.5\"/><text x=\"{}\" y=\"{}\">{}</text></g></a>",
+         height=\"{NODE_HEIGHT}\" rx=\"8\"/><circle cx=\"{}\" cy=\"{}\" r=\"4.5\"/><svg x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{NODE_HEIGHT}\"><text y=\"{}\">{}</text></svg></g></a>",
         escape(&node.href),
         escape(node.state),
         escape(node.name),
         escape(node.state),
         x + 15,
         y + NODE_HEIGHT / 2,
+        // A part of its own, so that wide letters end at its edge.
         x + 27,
-        y + NODE_HEIGHT / 2 + 4,
+        NODE_WIDTH - 33,
+        NODE_HEIGHT / 2 + 4,
         escape(&name),
     );
 }

@@ -8,6 +8,7 @@ mod assets;
 mod call;
 mod chart;
 mod context;
+mod counts;
 mod csrf;
 mod dashboard;
 mod format;

@@ -47,7 +47,7 @@ struct Pages {
 
 /// The stream of notices for a page.
 pub fn respond(pulses: &Pulses, context: &Context, closing: &CancellationToken) -> Response {
-    let key = format!("{} {} {}", context.reader.actor, context.reader.role, context.reader.tenant);
+    let key = context.view();
     let (send, receive) = mpsc::channel(2);
     let Some(new) = pulses.join(key, send) else {
         return html_response(StatusCode::TOO_MANY_REQUESTS, "too many pages are open".to_owned());

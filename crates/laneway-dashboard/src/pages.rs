@@ -13,6 +13,7 @@ mod runs;
 mod schedules;
 mod sessions;
 mod settings;
+mod tenants;
 mod webhooks;
 mod workers;
 
@@ -46,6 +47,7 @@ pub async fn read(context: &Context, path: &[&str]) -> Answer {
         ["webhooks", id] => webhooks::show(context, id).await,
         ["audit"] => audit::list(context).await,
         ["settings"] => settings::show(context).await,
+        ["tenants"] => tenants::list(context).await,
         _ => no_page(),
     }
 }
@@ -54,7 +56,9 @@ pub async fn read(context: &Context, path: &[&str]) -> Answer {
 pub async fn change(context: &Context, path: &[&str]) -> Answer {
     match path {
         ["jobs", "selected"] => jobs::act_on_selected(context).await,
-        ["jobs", id, action @ ("cancel" | "retry")] => job::act(context, id, action).await,
+        ["jobs", id, action @ ("cancel" | "retry" | "reschedule" | "priority" | "delete")] => {
+            job::act(context, id, action).await
+        }
         ["operations"] => operations::start(context).await,
         ["operations", id, "cancel"] => operations::cancel(context, id).await,
         ["runs", id, "cancel"] => runs::cancel(context, id).await,

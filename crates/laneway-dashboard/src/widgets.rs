@@ -63,6 +63,8 @@ pub struct Button {
     class: &'static str,
     question: Option<String>,
     fields: Vec<(&'static str, String)>,
+    /// A field that the reader fills in: its name, what it is, and an example.
+    input: Option<(&'static str, &'static str, &'static str)>,
     csrf: String,
 }
 
@@ -75,6 +77,7 @@ impl Button {
             class: "",
             question: None,
             fields: Vec::new(),
+            input: None,
             csrf: context.csrf.clone(),
         }
     }
@@ -102,6 +105,12 @@ impl Button {
         self.with("back", to)
     }
 
+    /// A field that the reader fills in. `label` says what it is, `example` is shown while it is empty.
+    pub fn input(mut self, name: &'static str, label: &'static str, example: &'static str) -> Button {
+        self.input = Some((name, label, example));
+        self
+    }
+
     /// A further field of the form.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Button {
         self.fields.push((name, value.into()));
@@ -111,14 +120,22 @@ impl Button {
 
 impl Display for Button {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Button { action, text, class, question, fields, csrf } = self;
-        write!(f, "<form class=\"act\" method=\"post\" action=\"{}\"", Escaped(action))?;
+        let Button { action, text, class, question, fields, input, csrf } = self;
+        let kind = if input.is_some() { "act with-field" } else { "act" };
+        write!(f, "<form class=\"{kind}\" method=\"post\" action=\"{}\"", Escaped(action))?;
         if let Some(question) = question {
             write!(f, " data-ask=\"{}\"", Escaped(question))?;
         }
         write!(f, "><input type=\"hidden\" name=\"csrf\" value=\"{csrf}\">")?;
         for (name, value) in fields {
             write!(f, "<input type=\"hidden\" name=\"{name}\" value=\"{}\">", Escaped(value))?;
+        }
+        if let Some((name, label, example)) = input {
+            write!(
+                f,
+                "<input name=\"{name}\" aria-label=\"{label}\" placeholder=\"{example}\" required autocomplete=\"off\" \
+                 spellcheck=\"false\">"
+            )?;
         }
         write!(f, "<button class=\"{class}\">{text}</button></form>")
     }
@@ -149,8 +166,8 @@ impl Display for Meter {
         write!(
             f,
             "<svg class=\"meter {class}\" viewBox=\"0 0 100 6\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{text}\">\
-             <title>{text}</title><rect class=\"track\" width=\"100\" height=\"6\" rx=\"3\"/>\
-             <rect class=\"fill\" width=\"{percent}\" height=\"6\" rx=\"3\"/></svg>"
+             <title>{text}</title><rect class=\"track\" width=\"100\" height=\"6\"/>\
+             <rect class=\"fill\" width=\"{percent}\" height=\"6\"/></svg>"
         )
     }
 }

@@ -25,6 +25,17 @@ pub struct ApiRequest {
     pub path: String,
     /// The body, as JSON.
     pub body: Option<Vec<u8>>,
+    /// The trace context of the caller, if the call has one of its own.
+    pub trace: Option<Trace>,
+}
+
+/// The trace context of a call: the entries `traceparent` and `tracestate` of its `_meta`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The header `traceparent`.
+    pub parent: String,
+    /// The header `tracestate`.
+    pub state: Option<String>,
 }
 
 /// The response to a request, whatever its status.
@@ -58,12 +69,12 @@ pub trait ApiClient: Send + Sync {
 impl ApiRequest {
     /// A GET without a query.
     pub fn get(path: impl Into<String>) -> ApiRequest {
-        ApiRequest { method: Method::Get, path: path.into(), body: None }
+        ApiRequest { method: Method::Get, path: path.into(), body: None, trace: None }
     }
 
     /// A POST without a body.
     pub fn post(path: impl Into<String>) -> ApiRequest {
-        ApiRequest { method: Method::Post, path: path.into(), body: None }
+        ApiRequest { method: Method::Post, path: path.into(), body: None, trace: None }
     }
 }
 

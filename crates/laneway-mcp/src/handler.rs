@@ -15,7 +15,7 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Value, json};
 
 use crate::answer;
-use crate::api::{ApiClient, ApiRequest, ApiResponse, Unanswered, escape};
+use crate::api::{ApiClient, ApiRequest, ApiResponse, Trace, Unanswered, escape};
 use crate::resources;
 use crate::tasks;
 use crate::tools::{self, Call, Waits};
@@ -141,10 +141,14 @@ impl ServerHandler for Handler {
             let message = format!("there is no tool {:?}; the tools are: {}", request.name, tools::names());
             return Err(ErrorData::invalid_params(message, None));
         };
-        let call = match operation.call(request.arguments.unwrap_or_default()) {
+        let mut call = match operation.call(request.arguments.unwrap_or_default()) {
             Ok(call) => call,
             Err(wrong) => return Ok(answer::wrong_argument(&wrong).into()),
         };
+        call.request.trace = context.meta.get_traceparent().map(|parent| Trace {
+            parent: parent.to_owned(),
+            state: context.meta.get_tracestate().map(str::to_owned),
+        });
         let answered = self.run(operation.waits, call, &context).await;
         Ok(answered.unwrap_or_else(|error| answer::unanswered(&error).into()))
     }

@@ -15,5 +15,5 @@ mod tools;
 mod transport;
 mod wait;
 
-pub use api::{Answering, ApiClient, ApiRequest, ApiResponse, Method, Unanswered};
+pub use api::{Answering, ApiClient, ApiRequest, ApiResponse, Method, Trace, Unanswered};
 pub use transport::{HttpEndpoint, serve_stdio};

@@ -142,7 +142,7 @@ impl Operation {
             Rest::Query => path.push_str(&query(arguments)?),
             Rest::Body => body = Some(Value::Object(arguments).to_string().into_bytes()),
         }
-        Ok(Call { request: ApiRequest { method: self.method, path, body }, wait_s })
+        Ok(Call { request: ApiRequest { method: self.method, path, body, trace: None }, wait_s })
     }
 
     fn take_wait(&self, arguments: &mut JsonObject) -> Result<Option<u64>, WrongArgument> {

@@ -16,13 +16,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use laneway_core::engine::{BatchNumber, Restart};
-use laneway_core::{Change, Command, Effects, Engine, Event, Notice, Now, Reply, Seed, Settings};
+use laneway_core::{Change, Command, Effects, Engine, Event, Notice, Now, Reply, Seed, Seq, Settings};
 use laneway_store::{Epoch, Reader, Store, StoreError};
 
 use kept::{Kept, Remembered};
 use one_by_one::load_engine;
 use priors::look_up_priors;
 use reported_ends::look_up_ends;
+
+use crate::otel::live::Given;
 
 /// A batch is cut when it holds this many changes: one commit stays short enough to be waited for.
 const CHANGES_MAX: usize = 1_024;
@@ -42,6 +44,8 @@ pub struct Driver {
     engines_built: u64,
     last_event: u64,
     recovered: Committed,
+    /// The traces of live jobs that do not follow from their ids, as of the recovery.
+    traces: Vec<(Seq, Given)>,
     /// Empty lists with the capacity of earlier batches. Lists that grow anew in every batch cost a tenth of the loop's time.
     buffers: Buffers,
     /// How many events the last batch had.
@@ -101,9 +105,9 @@ impl Driver {
         now: Now,
     ) -> Result<Driver, StoreError> {
         let (seed, epoch, kept) = (seed.into(), store.epoch(), Kept::new(settings));
-        let mut effects = Effects::default();
+        let (mut effects, mut traces) = (Effects::default(), Vec::new());
         let (mut engine, mut last_event) =
-            load_engine(store.as_mut(), &kept, seed, now, Restart::Process, &mut effects)?;
+            load_engine(store.as_mut(), &kept, seed, now, Restart::Process, (&mut effects, &mut traces))?;
         write(store.as_mut(), epoch, &effects)?;
         if let Some(event) = effects.events.last() {
             last_event = event.number;
@@ -121,6 +125,7 @@ impl Driver {
             engines_built: 1,
             last_event,
             recovered,
+            traces,
             buffers: Buffers::default(),
             events_len: 0,
         })
@@ -235,6 +240,11 @@ impl Driver {
         std::mem::take(&mut self.recovered)
     }
 
+    /// The traces of live jobs that do not follow from their ids, as the recovery found them; returned once.
+    pub(crate) fn take_traces(&mut self) -> Vec<(Seq, Given)> {
+        std::mem::take(&mut self.traces)
+    }
+
     /// Returns the store, to close it or to recover from it again.
     pub fn into_store(self) -> Box<dyn Store> {
         self.store
@@ -268,13 +278,13 @@ fn append<T>(all: &mut Vec<T>, mut more: Vec<T>) {
     }
 }
 
-/// Commits, unless there is nothing to make durable.
+/// Commits, unless there is nothing to make durable. Either way the results may be published afterwards: the store is still this
+/// writer's.
 fn write(store: &mut dyn Store, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
-    if effects.changes.is_empty() && effects.events.is_empty() {
-        Ok(())
-    } else {
-        store.commit(epoch, effects)
+    if !effects.changes.is_empty() || !effects.events.is_empty() {
+        store.commit(epoch, effects)?;
     }
+    store.check_owned()
 }
 
 /// True for messages of runners about their attempts.

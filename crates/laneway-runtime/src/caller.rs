@@ -147,8 +147,10 @@ pub enum Denied {
     },
     /// The token may not do this; says what is missing.
     Forbidden(String),
-    /// The request is for another host, or a page of another origin asks; says which.
+    /// The request is for another host; says which.
     Misdirected(String),
+    /// A web page of another origin sent it; why, and the remedy.
+    ForeignOrigin(String),
     /// Too many requests came from this address.
     TooManyRequests {
         /// How many are allowed in one window.

@@ -17,6 +17,7 @@ mod diff;
 mod error;
 mod lane_variables;
 mod layers;
+mod otel_variables;
 mod overrides;
 mod path;
 mod render;
@@ -24,6 +25,7 @@ mod schema;
 mod seal;
 mod secret;
 mod section;
+mod server;
 mod units;
 mod webhooks;
 mod workers;
@@ -36,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::{Name, Settings};
+use laneway_store::StoreAddress;
 
 use crate::job_log::DialectJobs;
 
@@ -108,8 +111,10 @@ pub struct Config {
 pub struct ServerConfig {
     /// The address of the API.
     pub listen: SocketAddr,
-    /// Where jobs are kept.
+    /// Where files of this server are kept, and jobs unless `store` is elsewhere.
     pub data_dir: PathBuf,
+    /// Where jobs are stored.
+    pub store: StoreAddress,
     /// How long a stop may take.
     pub drain_limit: Duration,
     /// Most HTTP connections at once.

@@ -38,13 +38,34 @@ impl Scheduler {
     /// back what has not ended here by then, and ends the loop. What workers still run stays theirs: they bring its result
     /// after the next start. When this returns, the store is closed.
     pub async fn drain(&self, limit: Duration) -> Result<Drained, Stopped> {
+        self.stop_within(limit, limit).await
+    }
+
+    /// The same for a server whose jobs another one takes over at once: the tasks of workers are not waited for, because the
+    /// workers bring their results to the other server.
+    pub async fn hand_over(&self, limit: Duration) -> Result<Drained, Stopped> {
+        self.stop_within(limit, Duration::ZERO).await
+    }
+
+    /// Stops everything that runs in this process, because another server runs it from now on. Nothing of it is reported.
+    pub fn abandon_runs(&self) {
+        for executor in self.runners.all() {
+            executor.cancel_all();
+            executor.abandon_all();
+        }
+    }
+
+    async fn stop_within(&self, limit: Duration, workers_limit: Duration) -> Result<Drained, Stopped> {
         self.send(Command::Admin(AdminCommand::Drain)).await?;
         let executors = self.runners.all();
         let runs = executors.iter().map(|executor| executor.running()).sum::<usize>();
         tracing::info!(runs, limit = ?limit, "draining: nothing new starts");
         let mut drained = Drained::default();
-        let limit = Span(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-        let (idle, ()) = tokio::join!(self.idle_within(&executors, limit), self.workers_done_within(limit));
+        let span = |limit: Duration| Span(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        let (idle, ()) = tokio::join!(
+            self.idle_within(&executors, span(limit)),
+            self.workers_done_within(span(workers_limit))
+        );
         if !idle {
             drained.interrupted = executors.iter().map(|executor| executor.running()).sum();
             tracing::warn!(

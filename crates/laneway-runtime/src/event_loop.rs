@@ -11,6 +11,7 @@ mod after_batch;
 mod answers;
 mod executor_entry;
 mod publish;
+mod recovery;
 mod roll_up;
 
 use laneway_core::command::{AdminCommand, RecordCommand};
@@ -21,8 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use laneway_core::{
-    Answer, AttemptEnd, AttemptId, Change, Command, EventKind, ExecutorOffer, Name, Now, Query, Reply, Seed,
-    Settings, Span,
+    Answer, AttemptId, Change, Command, EventKind, ExecutorOffer, Name, Now, Query, Reply, Seed, Settings,
 };
 use laneway_store::{Store, StoreError};
 use thiserror::Error;
@@ -31,15 +31,16 @@ use tokio_util::sync::CancellationToken;
 
 use answers::Answers;
 use executor_entry::ExecutorEntry;
+use recovery::{JobLines, recovered};
 
 use crate::batch::{Committed, Driver, fresh_seed};
 use crate::clock::{Clock, StallWatch};
 use crate::events::EventBus;
 use crate::executors::Executor;
-use crate::failure_log::FailureLog;
 use crate::history::History;
-use crate::job_log::{self, DialectJobs};
+use crate::job_log::DialectJobs;
 use crate::metrics::{Metrics, TimedStore};
+use crate::otel::SpanQueue;
 use crate::payload_cache::PayloadCache;
 use crate::probes::ApiMeter;
 use crate::scheduler::{Scheduler, Shared, TokenTable};
@@ -81,6 +82,8 @@ pub struct Options {
     pub token_estimate: Option<TokenEstimate>,
     /// The jobs that belong to dialects, for the log. Defaults to none.
     pub dialect_jobs: DialectJobs,
+    /// What becomes spans, for an [`crate::otel::Exporter`]. Defaults to none: nothing is exported.
+    pub spans: Option<SpanQueue>,
 }
 
 impl Options {
@@ -97,6 +100,7 @@ impl Options {
             readers_max: 8,
             token_estimate: None,
             dialect_jobs: DialectJobs::default(),
+            spans: None,
         }
     }
 }
@@ -121,8 +125,8 @@ pub enum Fatal {
     /// The store failed; a restart reads its state again.
     #[error("{0}")]
     Store(StoreError),
-    /// Another server has taken the store over. Nothing of the last batch was written; this server must not start again
-    /// beside the other one.
+    /// Another server has taken the store over, or may have: nothing of the last batch was published. This server must not start
+    /// again beside the other one.
     #[error("{0}")]
     Fenced(StoreError),
     /// The engine panicked.
@@ -133,7 +137,7 @@ pub enum Fatal {
 impl Fatal {
     fn of(error: StoreError) -> Fatal {
         match error {
-            fenced @ StoreError::Fenced { .. } => Fatal::Fenced(fenced),
+            fenced @ (StoreError::Fenced { .. } | StoreError::Lapsed(_)) => Fatal::Fenced(fenced),
             other => Fatal::Store(other),
         }
     }
@@ -210,15 +214,15 @@ impl Scheduler {
             readers_max,
             token_estimate,
             dialect_jobs,
+            spans,
         } = options;
         let metrics = Metrics::new();
+        let (seed, began) = (seed.map_or_else(fresh_seed, Ok)?, clock.now());
         let store = Box::new(TimedStore { store, metrics: metrics.clone() });
-        let began = clock.now();
-        let mut driver = Driver::recover(store, settings, seed.map_or_else(fresh_seed, Ok)?, began)?;
-        log_recovery(&mut driver, &metrics, clock.now().mono.since(began.mono));
+        let mut driver = Driver::recover(store, settings, seed, began)?;
+        let lines = recovered(&mut driver, &metrics, spans.as_ref(), (began, clock.now()), dialect_jobs);
         let (requests, requests_in) = mpsc::channel(inbox_len_max);
-        let reader = driver.reader();
-        let readers = Arc::new(Semaphore::new(readers_max));
+        let (reader, readers) = (driver.reader(), Arc::new(Semaphore::new(readers_max)));
         let events =
             EventBus::new(Arc::clone(&reader), Arc::clone(&readers), driver.last_event(), events_len_max);
         let shared = Arc::new(Shared {
@@ -240,6 +244,7 @@ impl Scheduler {
             token_estimate,
             workers: Default::default(),
             additions: Default::default(),
+            spans,
             requests: requests.downgrade(),
         });
         let (messages, messages_in) = mpsc::channel(runner_inbox_len_max);
@@ -257,8 +262,7 @@ impl Scheduler {
             cache: PayloadCache::new(payload_cache_bytes),
             answers: Answers::new(),
             stall: StallWatch::new(clock),
-            failures: FailureLog::default(),
-            dialect_jobs,
+            lines,
             roll_ups: VecDeque::new(),
             took_request: true,
             answered: 0,
@@ -268,18 +272,6 @@ impl Scheduler {
         let scheduler = Scheduler { requests, messages, shared, runners: Arc::default() };
         Ok((scheduler, looper.spawn()?))
     }
-}
-
-/// Logs and counts the result of the recovery.
-fn log_recovery(driver: &mut Driver, metrics: &Metrics, took: Span) {
-    let recovered = driver.recovered();
-    metrics.batch(&recovered);
-    let is_lost =
-        |change: &&Change| matches!(change, Change::AttemptClosed(closed) if closed.end == AttemptEnd::Lost);
-    let attempts_lost = recovered.changes.iter().filter(is_lost).count();
-    let stats = driver.engine().stats(None);
-    let jobs = stats.scheduled + stats.queued + stats.assigned + stats.running;
-    tracing::info!(jobs, attempts_lost, took_ms = took.0, "recovered");
 }
 
 /// The state of the loop's thread.
@@ -301,8 +293,7 @@ struct Loop {
     cache: PayloadCache,
     answers: Answers,
     stall: StallWatch,
-    failures: FailureLog,
-    dialect_jobs: DialectJobs,
+    lines: JobLines,
     /// Records of the history to store.
     roll_ups: VecDeque<RecordCommand>,
     /// True when the last batch applied a command that is no message of a runner, or none was left.
@@ -317,6 +308,7 @@ impl Loop {
     fn spawn(self) -> Result<Running, StartError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (sender, ended) = oneshot::channel();
+        self.shared.metrics.damage().connect(self.shared.requests.clone());
         std::thread::Builder::new().name("laneway-loop".into()).spawn(move || {
             let shared = Arc::clone(&self.shared);
             let mut looper = self;
@@ -329,7 +321,7 @@ impl Loop {
             match &outcome {
                 Ok(()) => {}
                 Err(Fatal::Fenced(fenced)) => {
-                    tracing::error!(%fenced, "the loop ends now; nothing of the last batch was written or published");
+                    tracing::error!(%fenced, "the loop ends now; nothing of the last batch was published");
                 }
                 Err(fatal) => {
                     tracing::error!(%fatal, "the loop ends now; nothing of the last batch was published; the next start recovers");
@@ -497,7 +489,8 @@ impl Loop {
             .map(|(caller, reply)| self.add_executor(caller, reply))
             .collect();
         // Before the changes are taken apart: they hold the errors.
-        self.failures.log(now, &committed.changes, &committed.events);
+        self.lines.write(now, &committed);
+        self.record_spans(&committed);
         let tokens_changed = self.keep_payloads(&mut committed.changes);
         self.notify_executors(now, &mut committed.notices);
         if tokens_changed {
@@ -512,7 +505,6 @@ impl Loop {
                 _ => {}
             }
         }
-        job_log::log_events(&committed.events, &self.dialect_jobs);
         let ended = self.shared.waiters.ended_in(&committed.events);
         self.shared.events.publish(committed.events.drain(..));
         self.shared.waiters.wake(&ended);
@@ -520,6 +512,14 @@ impl Loop {
         let replies = callers.into_iter().zip(committed.replies.drain(..));
         self.answers.send(replies.filter_map(|(caller, reply)| Some((caller?, reply))));
         self.driver.take_back(committed);
+    }
+
+    /// Hands what becomes spans to the exporter, which never delays the loop.
+    fn record_spans(&self, committed: &Committed) {
+        if let Some(spans) = &self.shared.spans {
+            let now = self.shared.clock.now().wall;
+            spans.record(&committed.changes, &committed.events, now, &self.shared.metrics);
+        }
     }
 
     /// Adds an executor whose offer was accepted; it gets attempts from this batch on. Returns the caller that waits for the

@@ -12,7 +12,7 @@ pub(crate) mod read_jobs;
 
 use std::sync::Arc;
 
-use laneway_core::{Bytes, Fence, JobRow, Name, NextAnswer, Seq, Span, Wall};
+use laneway_core::{Bytes, Fence, JobRow, Name, NextAnswer, Seq, Span, TraceContext, Wall};
 
 pub use context::JobContext;
 pub(crate) use context::cut;
@@ -68,4 +68,6 @@ pub struct Work {
     pub deadline: Option<Wall>,
     /// Which attempt of its run it is; outside of runs, of its job.
     pub dispatch_seq: u64,
+    /// The trace context of the attempt.
+    pub trace: Option<Box<TraceContext>>,
 }

@@ -6,6 +6,8 @@
 use laneway_core::event::JobLine;
 use laneway_core::{Change, Event, EventKind, Failure, Mono, Now, Reason, Seq, Wall};
 
+use crate::otel::live::{LiveTraces, TraceIds};
+
 /// The target of the lines, for `log.filter`.
 pub const TARGET: &str = "laneway::failures";
 
@@ -26,8 +28,8 @@ pub(crate) struct FailureLog {
 }
 
 impl FailureLog {
-    /// Writes down which jobs failed in a turn. `changes` are those of the same turn: they hold the errors.
-    pub(crate) fn log(&mut self, now: Now, changes: &[Change], events: &[Event]) {
+    /// Writes down which jobs failed in a batch. `changes` are those of the same batch: they hold the errors.
+    pub(crate) fn log(&mut self, now: Now, changes: &[Change], events: &[Event], traces: &LiveTraces) {
         for event in events {
             let Some(line) = &event.job else { continue };
             let Some(sort) = Sort::of(event.kind, line.reason) else { continue };
@@ -35,7 +37,7 @@ impl FailureLog {
                 return;
             }
             if self.may_write(now.mono) {
-                write(event, line, sort, &Found::of(line.seq, changes));
+                write(event, line, sort, &Found::of(line.seq, changes), traces.ids(line));
             } else {
                 self.left_out += 1;
             }
@@ -104,7 +106,9 @@ impl<'a> Found<'a> {
     }
 }
 
-fn write(event: &Event, line: &JobLine, sort: Sort, found: &Found<'_>) {
+fn write(event: &Event, line: &JobLine, sort: Sort, found: &Found<'_>, ids: Option<TraceIds>) {
+    let trace_id = ids.as_ref().map(|ids| ids.trace_id.as_str());
+    let span_id = ids.as_ref().map(|ids| ids.span_id.as_str());
     let JobLine { seq: _, id, kind, lane, agent, attempt, reason, previous: _, error: _ } = line;
     let tenant = event.tenant.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
     let error = found.error.map(error_text).unwrap_or_default();
@@ -112,15 +116,21 @@ fn write(event: &Event, line: &JobLine, sort: Sort, found: &Found<'_>) {
     match sort {
         Sort::Failed => {
             let reason = reason.map(|reason| reason.as_str()).unwrap_or_default();
-            tracing::warn!(target: TARGET, job = %id, %kind, attempt, reason, error, %lane, %agent, tenant, "job failed");
+            tracing::warn!(
+                target: TARGET, job = %id, %kind, attempt, reason, error, %lane, %agent, tenant, trace_id, span_id, "job failed"
+            );
         }
         Sort::Retried => {
             let what = "attempt failed; the job is tried again";
-            tracing::info!(target: TARGET, job = %id, %kind, attempt, retry_in_ms, error, %lane, %agent, tenant, "{what}");
+            tracing::info!(
+                target: TARGET, job = %id, %kind, attempt, retry_in_ms, error, %lane, %agent, tenant, trace_id, span_id, "{what}"
+            );
         }
         Sort::Lost => {
             let what = "attempt lost; the job runs again";
-            tracing::info!(target: TARGET, job = %id, %kind, attempt, %lane, %agent, tenant, "{what}");
+            tracing::info!(
+                target: TARGET, job = %id, %kind, attempt, %lane, %agent, tenant, trace_id, span_id, "{what}"
+            );
         }
     }
 }

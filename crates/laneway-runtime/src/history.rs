@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use laneway_core::command::RecordCommand;
-use laneway_core::engine::LaneDepth;
+use laneway_core::engine::{LaneDepth, LoadSample};
 use laneway_core::event::JobLine;
 use laneway_core::share::Pool;
 use laneway_core::{
@@ -26,7 +26,7 @@ use laneway_core::{
 use series::{Series, Slot};
 
 pub use histogram::Histogram;
-pub use interval::{Activity, Interval, LaneSample, Row};
+pub use interval::{Activity, Interval, LaneSample, Load, Row};
 pub use view::{Group, HistoryView, LaneSeries, Point};
 
 /// The collection of the records.
@@ -141,7 +141,7 @@ impl History {
     }
 
     /// Closes the minute that is over and takes a sample. Returns the records to store.
-    pub(crate) fn advance(&self, now: Wall, depths: &[LaneDepth]) -> Vec<RecordCommand> {
+    pub(crate) fn advance(&self, now: Wall, depths: &[LaneDepth], load: LoadSample) -> Vec<RecordCommand> {
         let mut state = self.lock();
         let mut puts = Vec::new();
         let minute = minute_of(now);
@@ -150,6 +150,7 @@ impl History {
             state.begin_minute(minute, &mut puts);
         }
         state.sample(depths);
+        state.server.open.sample_load(load);
         state.sum_up(&mut puts);
         let sample = now.0 - now.0.rem_euclid(SAMPLE_MS) + SAMPLE_MS;
         self.due.store(if state.unsummed.is_empty() { sample } else { now.0 }, Ordering::Relaxed);
@@ -216,7 +217,7 @@ impl History {
         lane: Option<&Name>,
         kind: Option<&Name>,
     ) -> HistoryView {
-        let (parts, minute) = {
+        let (parts, load, minute) = {
             let state = self.lock();
             let empty = Series::default();
             let series = match tenant {
@@ -224,9 +225,11 @@ impl History {
                 Some(tenant) => state.tenants.get(tenant).unwrap_or(&empty),
             };
             let open = if tenant.is_none() { state.open_of_all() } else { series.open.clone() };
-            (series.parts(range, state.minute, open), state.minute)
+            // The load is that of the machine, whichever jobs are shown.
+            let load = state.server.parts(range, state.minute, state.server.open.clone());
+            (series.parts(range, state.minute, open), load, state.minute)
         };
-        HistoryView::of(range, minute_of(now).max(minute), parts, lane, kind)
+        HistoryView::of(range, minute_of(now).max(minute), parts, load, lane, kind)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

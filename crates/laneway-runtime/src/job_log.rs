@@ -8,6 +8,7 @@ use laneway_core::event::JobLine;
 use laneway_core::{Event, EventKind};
 
 use crate::config::JobsOf;
+use crate::otel::live::LiveTraces;
 
 /// The target of the lines, for `log.filter`.
 pub const TARGET: &str = "laneway::jobs";
@@ -33,16 +34,21 @@ impl DialectJobs {
 
 /// One line. A macro, because the target of a line is fixed where it is written.
 macro_rules! log_line {
-    ($target:expr, $event:expr, $line:expr, $what:expr) => {{
+    ($target:expr, $event:expr, $line:expr, $what:expr, $traces:expr) => {{
         let JobLine { seq: _, id, kind, lane, agent, attempt, reason, previous: _, error: _ } = $line;
+        let ids = $traces.ids($line);
+        let trace_id = ids.as_ref().map(|ids| ids.trace_id.as_str());
+        let span_id = ids.as_ref().map(|ids| ids.span_id.as_str());
         let tenant = $event.tenant.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
         let reason = reason.map(|reason| reason.as_str()).unwrap_or_default();
-        tracing::info!(target: $target, job = %id, %agent, %lane, %kind, tenant, attempt, reason, "{}", $what);
+        tracing::info!(
+            target: $target, job = %id, %agent, %lane, %kind, tenant, attempt, reason, trace_id, span_id, "{}", $what
+        );
     }};
 }
 
 /// Logs what happened to jobs. Jobs in `of_dialects` have a target of their own.
-pub(crate) fn log_events(events: &[Event], of_dialects: &DialectJobs) {
+pub(crate) fn log_events(events: &[Event], of_dialects: &DialectJobs, traces: &LiveTraces) {
     let native = tracing::enabled!(target: TARGET, tracing::Level::INFO);
     let dialects = tracing::enabled!(target: DIALECTS_TARGET, tracing::Level::INFO);
     if !native && !dialects {
@@ -51,8 +57,8 @@ pub(crate) fn log_events(events: &[Event], of_dialects: &DialectJobs) {
     for event in events {
         let (Some(line), Some(what)) = (&event.job, step(event.kind)) else { continue };
         match of_dialects.contains(line) {
-            true if dialects => log_line!(DIALECTS_TARGET, event, line, what),
-            false if native => log_line!(TARGET, event, line, what),
+            true if dialects => log_line!(DIALECTS_TARGET, event, line, what, traces),
+            false if native => log_line!(TARGET, event, line, what, traces),
             _ => {}
         }
     }

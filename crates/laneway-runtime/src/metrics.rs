@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use laneway_core::engine::{CapacityView, Counts, Stats, StoreCounters};
 use laneway_core::{Bytes, Change, Effects, Event, EventKind, Name, RejectionCode, Reply, Span, TokenRecord};
-use laneway_store::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
+use laneway_store::{Epoch, Keys, Lag, Loaded, Priors, Reader, Store, StoreError};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 
 use crate::batch::Committed;
 use crate::clock::Stopwatch;
+use crate::damage::DamageWatch;
 
 pub use workers::{ConnectionMetrics, Retry, WorkerMetrics};
 
@@ -43,6 +44,14 @@ const LANE_COUNTS: [(&str, &str); 6] = [
     ("lane_run_time_seconds", "How long these ran, by lane"),
 ];
 
+/// How far the tables of the store are behind its log: name and meaning, in the order of [`Metrics::observe_store`].
+const STORE_LAG: [(&str, &str); 4] = [
+    ("store_lag_commits", "Commits that are durable in the log and not yet in the tables"),
+    ("store_lag_changes", "Changes of these commits"),
+    ("store_lag_bytes", "Bytes of their payloads, results and events"),
+    ("store_lag_seconds", "Age of the oldest of them"),
+];
+
 /// All gauges. Clones are the same gauges.
 #[derive(Clone)]
 pub struct Metrics {
@@ -59,7 +68,7 @@ struct Registered {
     jobs: Family<LaneEvent, Counter>,
     rejections: Family<CodeLabel, Counter>,
     events: Counter,
-    turns: Counter,
+    batches: Counter,
     queue_wait: Histogram,
     run_time: Histogram,
     commit_time: Histogram,
@@ -72,6 +81,7 @@ struct Registered {
     /// Counters of lanes since the start, in the order of [`LANE_COUNTS`].
     lane_counts: [LaneCounter; LANE_COUNTS.len()],
     deliveries: Family<OutcomeLabel, Counter>,
+    otel_spans: Family<OutcomeLabel, Counter>,
     delivery_tries: Counter,
     outbound_rejected: Counter,
     deliveries_now: Gauge,
@@ -80,6 +90,36 @@ struct Registered {
     busy: Gauge,
     leases: Gauge,
     stall: Counter<f64, AtomicU64>,
+    damaged_rows: Gauge,
+    damage: DamageWatch,
+    store_lag: [Gauge<f64, AtomicU64>; STORE_LAG.len()],
+}
+
+/// What became of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanFate {
+    /// The collector has it.
+    Exported,
+    /// The queue was full.
+    QueueFull,
+    /// The collector did not take its request.
+    Failed,
+    /// The collector rejected it.
+    Rejected,
+    /// Its job is not stored any more.
+    Unreadable,
+}
+
+impl SpanFate {
+    fn as_str(self) -> &'static str {
+        match self {
+            SpanFate::Exported => "exported",
+            SpanFate::QueueFull => "queue_full",
+            SpanFate::Failed => "failed",
+            SpanFate::Rejected => "rejected",
+            SpanFate::Unreadable => "unreadable",
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -156,6 +196,11 @@ impl Metrics {
         self.shared.rejections.get_or_create(&CodeLabel { code }).inc();
     }
 
+    /// Damage of the store that was met.
+    pub(crate) fn damage(&self) -> &DamageWatch {
+        &self.shared.damage
+    }
+
     /// Metrics of the worker protocol.
     pub fn workers(&self) -> &WorkerMetrics {
         &self.shared.workers
@@ -164,7 +209,7 @@ impl Metrics {
     /// Counts the results of one batch.
     pub(crate) fn batch(&self, committed: &Committed) {
         let gauges = &self.shared;
-        gauges.turns.inc();
+        gauges.batches.inc();
         gauges.events.inc_by(committed.events.len() as u64);
         if !committed.replies.is_empty() {
             gauges.batch_commands.observe(committed.replies.len() as f64);
@@ -191,9 +236,25 @@ impl Metrics {
         }
     }
 
+    /// Counts what became of spans.
+    pub(crate) fn spans(&self, fate: SpanFate, count: u64) {
+        if count > 0 {
+            self.shared.otel_spans.get_or_create(&OutcomeLabel { outcome: fate.as_str() }).inc_by(count);
+        }
+    }
+
     /// A job's first attempt opened after this much waiting.
     pub(crate) fn waited(&self, wait: Span) {
         self.shared.queue_wait.observe(seconds(wait));
+    }
+
+    /// Takes down how the store is: damaged rows that were met, and how far its tables are behind its log.
+    pub(crate) fn observe_store(&self, lag: &Lag) {
+        self.shared.damaged_rows.set(self.damage().count().cast_signed());
+        let values = [lag.commits as f64, lag.changes as f64, lag.bytes as f64, lag.age.as_secs_f64()];
+        for (gauge, value) in self.shared.store_lag.iter().zip(values) {
+            gauge.set(value);
+        }
     }
 
     /// The process did not run for this long.
@@ -304,7 +365,7 @@ impl Registered {
             jobs: Family::default(),
             rejections: Family::default(),
             events: Counter::default(),
-            turns: Counter::default(),
+            batches: Counter::default(),
             queue_wait: times(),
             run_time: times(),
             commit_time: times(),
@@ -316,6 +377,7 @@ impl Registered {
             lane_open: Family::default(),
             lane_counts: LANE_COUNTS.map(|_| Family::default()),
             deliveries: Family::default(),
+            otel_spans: Family::default(),
             delivery_tries: Counter::default(),
             outbound_rejected: Counter::default(),
             deliveries_now: Gauge::default(),
@@ -324,6 +386,9 @@ impl Registered {
             busy: Gauge::default(),
             leases: Gauge::default(),
             stall: Counter::default(),
+            damaged_rows: Gauge::default(),
+            damage: DamageWatch::default(),
+            store_lag: Default::default(),
         }
     }
 
@@ -334,7 +399,7 @@ impl Registered {
         to.register("jobs", "What happened to jobs, by lane", self.jobs.clone());
         to.register("rejections", "Calls that were rejected, by code", self.rejections.clone());
         to.register("events", "Events committed", self.events.clone());
-        to.register("turns", "Turns of the loop", self.turns.clone());
+        to.register("batches", "Batches of the loop", self.batches.clone());
         to.register("queue_wait_seconds", "Time from eligible to first start", self.queue_wait.clone());
         to.register("run_time_seconds", "Time that attempts ran", self.run_time.clone());
         to.register("commit_seconds", "Time that commits took", self.commit_time.clone());
@@ -348,6 +413,7 @@ impl Registered {
             to.register(*name, *help, family.clone());
         }
         to.register("deliveries", "Webhook deliveries that ended, by outcome", self.deliveries.clone());
+        to.register("otel_spans", "Spans for OpenTelemetry, by outcome", self.otel_spans.clone());
         to.register("delivery_tries", "Tries at webhook deliveries", self.delivery_tries.clone());
         let help = "Messages that were too large to go out";
         to.register("outbound_rejected", help, self.outbound_rejected.clone());
@@ -355,8 +421,16 @@ impl Registered {
         to.register("draining", "1 while the server stops", self.draining.clone());
         to.register("capacity_units", "Units of the machine, by what they are", self.units.clone());
         to.register("busy_rating", "How busy the machine counts, 0 to 10", self.busy.clone());
-        to.register("leases", "Open attempts of lanes whose workers ask", self.leases.clone());
+        to.register("leases", "Open leases of pull workers", self.leases.clone());
         to.register("stall_seconds", "Time in which the process did not run", self.stall.clone());
+        to.register(
+            "store_damaged_rows",
+            "Damaged rows of the store that were met since the start",
+            self.damaged_rows.clone(),
+        );
+        for ((name, meaning), gauge) in STORE_LAG.into_iter().zip(&self.store_lag) {
+            to.register(name, meaning, gauge.clone());
+        }
     }
 
     fn lanes(&self) -> MutexGuard<'_, BTreeMap<Name, LaneCounters>> {
@@ -380,7 +454,7 @@ fn seconds(span: Span) -> f64 {
     span.0 as f64 / 1_000.0
 }
 
-/// A store whose commits are timed.
+/// A store whose commits are timed, and whose damage is reported.
 pub(crate) struct TimedStore {
     pub(crate) store: Box<dyn Store>,
     pub(crate) metrics: Metrics,
@@ -411,11 +485,15 @@ impl Store for TimedStore {
         let watch = Stopwatch::start();
         let outcome = self.store.commit(epoch, effects);
         self.metrics.shared.commit_time.observe(watch.elapsed().as_secs_f64());
-        outcome
+        self.metrics.damage().seen(outcome)
+    }
+
+    fn check_owned(&self) -> Result<(), StoreError> {
+        self.store.check_owned()
     }
 
     fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
-        self.store.priors(keys)
+        self.metrics.damage().seen(self.store.priors(keys))
     }
 
     fn close(&mut self) -> Result<bool, StoreError> {
@@ -423,6 +501,6 @@ impl Store for TimedStore {
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
-        self.store.reader()
+        self.metrics.damage().reader(self.store.reader())
     }
 }

@@ -3,10 +3,12 @@
 //! A run as people see it is its stored row and its jobs, read from one committed state after the other: a job may be
 //! further than its run says, never the other way round.
 
+use std::sync::Arc;
+
 use laneway_core::command::WorkflowCommand;
 use laneway_core::{
-    Bytes, Command, JobId, Name, NextCall, Origin, Rejection, Reply, RunId, RunRow, RunSubmission,
-    RunSubmitted, Seq,
+    Bytes, Command, Failure, Fence, JobId, Name, NextCall, Origin, Rejection, Reply, RunId, RunRow,
+    RunSubmission, RunSubmitted, Seq, SpanOf, TraceContext,
 };
 use laneway_store::{JobView, Page, RunFilter};
 
@@ -23,6 +25,15 @@ pub struct RunView {
     pub row: RunRow,
     /// Its jobs, in the order of its nodes.
     pub members: Vec<JobView>,
+}
+
+/// What a pull worker needs to run an attempt.
+#[derive(Clone, Debug)]
+pub struct LeasedWork {
+    /// The payload, with what its bindings bring. The error says which binding cannot be carried out.
+    pub payload: Result<Bytes, Failure>,
+    /// The trace context of the attempt.
+    pub trace: Option<Box<TraceContext>>,
 }
 
 impl Scheduler {
@@ -80,14 +91,24 @@ impl Scheduler {
 
     /// The payload that a job gets, with what its bindings bring. `None`: it is not stored. The inner error says which
     /// binding cannot be carried out.
-    pub async fn payload_of(
-        &self,
-        job: JobId,
-    ) -> Result<Option<Result<Bytes, laneway_core::Failure>>, ReadError> {
+    pub async fn payload_of(&self, job: JobId) -> Result<Option<Result<Bytes, Failure>>, ReadError> {
         self.read(move |reader| {
             let Some(view) = reader.job(job)? else { return Ok(None) };
             let Some(payload) = reader.payload(view.row.seq)? else { return Ok(None) };
             compose(reader, &view.row, &payload).map(Some)
+        })
+        .await
+    }
+
+    /// The same for an attempt that a pull worker got, with its trace context.
+    pub async fn work_of(&self, fence: Fence) -> Result<Option<LeasedWork>, ReadError> {
+        let shared = Arc::clone(&self.shared);
+        self.read(move |reader| {
+            let Some(view) = reader.job(fence.job)? else { return Ok(None) };
+            let Some(payload) = reader.payload(view.row.seq)? else { return Ok(None) };
+            let trace = shared.trace_below(&view.row, SpanOf::Attempt(fence.attempt));
+            let payload = compose(reader, &view.row, &payload)?;
+            Ok(Some(LeasedWork { payload, trace }))
         })
         .await
     }

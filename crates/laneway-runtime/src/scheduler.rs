@@ -13,8 +13,8 @@ use std::time::Duration;
 use laneway_core::command::{LogLine, Submitted};
 use laneway_core::lease::{Claim, LeaseMessage, LeaseRequest, LeaseUpdate};
 use laneway_core::{
-    AttemptId, Bytes, Command, EventKind, ExecutorMode, ExecutorOffer, Fence, JobId, Name, Now, Origin,
-    Outcome, Rejection, Reply, Settings, Submission, TokenRecord, Wall,
+    AttemptId, Bytes, Command, EventKind, ExecutorMode, ExecutorOffer, Fence, JobId, JobPatch, JobRow, Name,
+    Now, Origin, Outcome, Rejection, Reply, Settings, SpanOf, Submission, TokenRecord, TraceContext, Wall,
 };
 use laneway_store::{JobView, Reader, StoreError};
 use thiserror::Error;
@@ -31,6 +31,7 @@ use crate::executors::context::{PROGRESS_LEN_MAX, cut};
 use crate::executors::local::{Handlers, LocalExecutor, Runners};
 use crate::history::History;
 use crate::metrics::Metrics;
+use crate::otel::{SpanQueue, context_below};
 use crate::probes::{ApiMeter, LoadBoard};
 use crate::sessions::TokenEstimate;
 use crate::tenant_permits::TenantPermits;
@@ -69,8 +70,17 @@ pub(crate) struct Shared {
     pub(crate) token_estimate: Option<TokenEstimate>,
     pub(crate) workers: Connections,
     pub(crate) additions: Additions,
+    /// What becomes spans, while they are exported.
+    pub(crate) spans: Option<SpanQueue>,
     /// Weak: a loop ends when the last handle is gone, and this is none.
     pub(crate) requests: mpsc::WeakSender<ClientRequest>,
+}
+
+impl Shared {
+    /// The trace context for the work below a span of a job. `None`: the job has no trace.
+    pub(crate) fn trace_below(&self, row: &JobRow, span: SpanOf) -> Option<Box<TraceContext>> {
+        context_below(self.spans.as_ref(), row, span)
+    }
 }
 
 /// The loop has stopped: nothing more will be answered.
@@ -193,6 +203,28 @@ impl Scheduler {
     /// Ends a job. `Reply::Canceled`, or `Reply::NotFound` when no live job of that name is there for this tenant.
     pub async fn cancel(&self, tenant: Option<Name>, job: JobId, origin: Origin) -> Result<Reply, Stopped> {
         self.send(Command::Cancel { tenant, job, origin }).await
+    }
+
+    /// Changes the priority or the start of a waiting job. `Reply::Updated`, `Reply::Rejected`, or `Reply::NotFound` when no live
+    /// job of that name is there for this tenant.
+    pub async fn update_job(
+        &self,
+        tenant: Option<Name>,
+        job: JobId,
+        patch: JobPatch,
+        origin: Origin,
+    ) -> Result<Reply, Stopped> {
+        self.send(Command::Update { tenant, job, patch, origin }).await
+    }
+
+    /// Deletes an ended job. `Reply::Deleted`, `Reply::Rejected` or `Reply::NotFound`.
+    pub async fn delete_job(
+        &self,
+        tenant: Option<Name>,
+        job: JobId,
+        origin: Origin,
+    ) -> Result<Reply, Stopped> {
+        self.send(Command::Delete { tenant, job, stored: None, origin }).await
     }
 
     /// Replaces all settings at once. `overrides`: what must be kept so that they hold after a restart.
@@ -318,6 +350,12 @@ impl Scheduler {
         answer.await.map_err(|_| Stopped)
     }
 
+    /// Damage of the store was found by something else than a read. `what` names the table and the row. One event is recorded
+    /// for each row.
+    pub fn report_damage(&self, what: &str) {
+        self.shared.metrics.damage().report(what);
+    }
+
     /// Reads the store, on a thread that may block. At most [`Options::readers_max`] such calls run at once.
     ///
     /// [`Options::readers_max`]: crate::Options::readers_max
@@ -406,6 +444,7 @@ impl Scheduler {
         let messages = self.messages.max_capacity() - self.messages.capacity();
         self.shared.metrics.observe_now(&stats, inbox, messages);
         self.shared.metrics.observe_capacity(&capacity);
+        self.shared.metrics.observe_store(&self.shared.reader.lag());
         Ok(self.shared.metrics.render())
     }
 

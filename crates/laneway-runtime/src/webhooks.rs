@@ -170,16 +170,19 @@ async fn send_one(sender: &Sender, delivery: DueDelivery, config: &Config) {
 /// Logs the outcome of a try.
 fn log_outcome(delivery: DueDelivery, sent: &Sent, took: Span) {
     let DueDelivery { job, number, .. } = delivery;
-    let Sent { outcome, url, tenant } = sent;
+    let Sent { outcome, url, tenant, trace } = sent;
+    let trace_id = trace.as_ref().map(|trace| format!("{:032x}", trace.trace_id));
+    let span_id = trace.as_ref().map(|trace| format!("{:016x}", trace.span_id));
     let tenant = tenant.as_ref().map(|tenant| tenant.as_str()).unwrap_or_default();
     let (status, took_ms) = (outcome.status().unwrap_or(0), took.0);
     match outcome {
         TryOutcome::Answered(_) if outcome.is_delivered() => {
-            tracing::info!(%job, tenant, url, number, status, took_ms, "webhook delivered");
+            tracing::info!(%job, tenant, url, number, status, took_ms, trace_id, span_id, "webhook delivered");
         }
         _ => {
             let error = outcome.error().unwrap_or_default();
-            tracing::info!(%job, tenant, url, number, status, took_ms, error, "webhook not delivered");
+            let what = "webhook not delivered";
+            tracing::info!(%job, tenant, url, number, status, took_ms, error, trace_id, span_id, "{what}");
         }
     }
 }

@@ -14,8 +14,8 @@ use laneway_core::command::LogLine;
 use laneway_core::effect::OfferTo;
 use laneway_core::worker::{Orders, Register, WorkerMessage, WorkerOffer, WorkerReport};
 use laneway_core::{
-    Bytes, Command, ConnectionId, Failure, Fence, JobRow, Name, NextAnswer, Origin, Reply, Seq, Span, Task,
-    TasksKept, Wall,
+    Bytes, Command, ConnectionId, Failure, Fence, JobRow, Name, NextAnswer, Origin, Reply, Seq, Span, SpanOf,
+    Task, TasksKept, Wall,
 };
 use laneway_store::Runnable;
 use serde_json::Value;
@@ -211,7 +211,8 @@ fn run(shared: &Shared, offer: WorkerOffered, row: Arc<JobRow>, payload: Bytes, 
         let eligible = row.spec.not_before.map_or(row.created_at, |at| at.max(row.created_at));
         shared.metrics.waited(at.since(eligible));
     }
-    let work = Work { row, payload, merged, fence, timeout, deadline, dispatch_seq };
+    let trace = shared.trace_below(&row, SpanOf::Attempt(fence.attempt));
+    let work = Work { row, payload, merged, fence, timeout, deadline, dispatch_seq, trace };
     let task = WorkerTask { task, work, at, again: to.again };
     shared.workers.send(to.connection, ToWorker::Run(Box::new(task)));
 }

@@ -10,6 +10,7 @@ mod causes;
 mod deliveries;
 mod documents;
 mod follow;
+mod job_changes;
 mod leases;
 mod limits;
 mod promptness;
@@ -87,6 +88,7 @@ pub struct Checker {
     unanswered: Vec<Fence>,
     calls: calls::Calls,
     documents: documents::Documents,
+    job_changes: job_changes::JobChanges,
     /// When the server last looked at the clock.
     looked_at: u64,
     /// No lease ends before this time: the server was held up, perhaps.
@@ -174,6 +176,7 @@ impl Checker {
             unanswered: Vec::new(),
             calls: calls::Calls::default(),
             documents: documents::Documents::default(),
+            job_changes: job_changes::JobChanges::default(),
             looked_at: 0,
             floor: 0,
         }
@@ -195,6 +198,7 @@ impl Checker {
         self.stopping.clear();
         self.denied.clear();
         self.documents.begin_batch();
+        self.job_changes = job_changes::JobChanges::default();
         self.resetting = sessions::resets(given);
         let rebuilds = noted.iter().any(|note| matches!(note, Noted::Loaded)) && !given.restart;
         if given.commands.is_empty() {
@@ -521,6 +525,7 @@ impl Checker {
             }
             if let (JobState::Scheduled, Some(wake_at)) = (entry.state, entry.wake_at())
                 && row.status.attempts > 0
+                && !entry.waits_for_its_time()
             {
                 let longest = row.spec.retry.as_ref().map_or(0, |retry| retry.backoff.longest().0);
                 let longest = longest.max(Span::mins(5).0).max(settings.retry_after_max.0);

@@ -13,6 +13,7 @@ use laneway_store::{
     Epoch, Keys, Loaded, MemoryStore, Priors, Reader, SqliteOptions, SqliteStore, Store, StoreError,
 };
 
+use crate::rng::Rng;
 use crate::shape::POISON_KIND;
 
 /// The disk, seen from outside the server.
@@ -20,7 +21,11 @@ use crate::shape::POISON_KIND;
 pub struct Disk(Arc<Mutex<State>>);
 
 /// A handle for one process of the server.
-pub struct FaultyStore(Disk);
+pub struct FaultyStore {
+    disk: Disk,
+    /// The epoch of the process that has this handle.
+    epoch: Epoch,
+}
 
 /// What the disk is made of.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,6 +89,10 @@ enum Medium {
 struct SqliteFile {
     dir: PathBuf,
     store: Option<SqliteStore>,
+    /// Chooses when the tables are written, and where a crash comes. Not that of the world, which is the same on every store.
+    rng: Rng,
+    /// Commits that the log must have: those that were made, whatever the caller got.
+    commits: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -95,10 +104,10 @@ struct Planned {
 
 impl Disk {
     /// An empty disk.
-    pub fn new(kind: StoreKind) -> Result<Disk, StoreError> {
+    pub fn new(kind: StoreKind, seed: u64) -> Result<Disk, StoreError> {
         let medium = match kind {
             StoreKind::Memory => Medium::Memory(MemoryStore::new()),
-            StoreKind::Sqlite => Medium::Sqlite(Box::new(SqliteFile::new()?)),
+            StoreKind::Sqlite => Medium::Sqlite(Box::new(SqliteFile::new(seed)?)),
             StoreKind::Other(make) => Medium::Other(make()),
         };
         Ok(Disk::of(medium))
@@ -108,12 +117,31 @@ impl Disk {
         Disk(Arc::new(Mutex::new(State { medium, planned: None, noted: Vec::new() })))
     }
 
-    /// A handle for a new process. A file is closed and opened again.
+    /// A handle for a new process. A file is closed and opened again. The handles of earlier processes are fenced from now on.
     pub fn handle(&self) -> Result<Box<FaultyStore>, StoreError> {
-        if let Medium::Sqlite(file) = &mut self.state().medium {
-            file.reopen()?;
+        let mut state = self.state();
+        match &mut state.medium {
+            Medium::Sqlite(file) => file.reopen()?,
+            Medium::Memory(store) => *store = store.reopen(),
+            Medium::Other(_) => {}
         }
-        Ok(Box::new(FaultyStore(self.clone())))
+        let epoch = state.store().epoch();
+        drop(state);
+        Ok(Box::new(FaultyStore { disk: self.clone(), epoch }))
+    }
+
+    /// The epoch of the latest process.
+    pub fn epoch(&self) -> Epoch {
+        self.state().store().epoch()
+    }
+
+    /// The process has ended. What only the commit log of a store has is written to its tables when it is opened. Gives what is
+    /// wrong with the result (T1).
+    pub fn crash(&self) -> Result<(), String> {
+        match &mut self.state().medium {
+            Medium::Sqlite(file) => file.crash(),
+            Medium::Memory(_) | Medium::Other(_) => Ok(()),
+        }
     }
 
     /// The commit after `after` good ones fails so.
@@ -157,8 +185,15 @@ impl State {
     fn store(&mut self) -> &mut dyn Store {
         match &mut self.medium {
             Medium::Memory(store) => store,
-            Medium::Sqlite(file) => file.store.as_mut().expect("it is open between processes, too"),
+            Medium::Sqlite(file) => file.store(),
             Medium::Other(store) => store.as_mut(),
+        }
+    }
+
+    fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
+        match &mut self.medium {
+            Medium::Sqlite(file) => file.commit(epoch, effects, false),
+            _ => self.store().commit(epoch, effects),
         }
     }
 
@@ -179,12 +214,12 @@ impl State {
 }
 
 impl SqliteFile {
-    fn new() -> Result<SqliteFile, StoreError> {
+    fn new(seed: u64) -> Result<SqliteFile, StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("laneway-sim-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).map_err(|error| StoreError::Unusable(error.to_string()))?;
-        let mut file = SqliteFile { dir, store: None };
+        let mut file = SqliteFile { dir, store: None, rng: Rng::new(seed), commits: 0 };
         file.reopen()?;
         Ok(file)
     }
@@ -194,8 +229,44 @@ impl SqliteFile {
         if let Some(store) = self.store.take() {
             store.abandon();
         }
-        self.store = Some(SqliteStore::open(&self.dir, SqliteOptions::default())?);
+        let options = SqliteOptions { tables_by_hand: true, ..SqliteOptions::default() };
+        self.store = Some(SqliteStore::open(&self.dir, options)?);
         Ok(())
+    }
+
+    /// Crashes once, or again as soon as the commits of the log are in the tables. Then the log and the tables must both end with
+    /// the last commit that was made.
+    fn crash(&mut self) -> Result<(), String> {
+        for _ in 0..1 + self.rng.below(3) {
+            self.reopen().map_err(|error| format!("the store cannot be opened after a crash: {error}"))?;
+            let (logged, stored) = self.store().last_commits();
+            if (logged, stored) != (self.commits, self.commits) {
+                let commits = self.commits;
+                return Err(format!(
+                    "{commits} commits were made, the log has {logged}, and the tables have {stored}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits, or breaks off while the commit is appended to the log.
+    fn commit(&mut self, epoch: Epoch, effects: &Effects, breaks: bool) -> Result<(), StoreError> {
+        if breaks {
+            let torn = self.rng.chance(50);
+            self.store().break_next_commit(torn);
+        }
+        let before = self.store().last_commits().0;
+        let outcome = self.store().commit(epoch, effects);
+        self.commits += self.store().last_commits().0 - before;
+        if outcome.is_ok() && self.rng.chance(30) {
+            self.store().write_tables()?;
+        }
+        outcome
+    }
+
+    fn store(&mut self) -> &mut SqliteStore {
+        self.store.as_mut().expect("it is open between processes, too")
     }
 }
 
@@ -218,34 +289,38 @@ fn reject_poison(effects: &Effects) -> Result<(), StoreError> {
 
 impl Store for FaultyStore {
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
-        let mut state = self.0.state();
+        let mut state = self.disk.state();
         state.noted.push(Noted::Loaded);
         state.store().load(visit)
     }
 
     fn counters(&mut self) -> Result<StoreCounters, StoreError> {
-        self.0.state().store().counters()
+        self.disk.state().store().counters()
     }
 
     fn tokens(&mut self) -> Result<Vec<TokenRecord>, StoreError> {
-        self.0.state().store().tokens()
+        self.disk.state().store().tokens()
     }
 
     fn overrides(&mut self) -> Result<Option<Bytes>, StoreError> {
-        self.0.state().store().overrides()
+        self.disk.state().store().overrides()
     }
 
     fn epoch(&self) -> Epoch {
-        self.0.state().store().epoch()
+        self.epoch
     }
 
     fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
-        let mut state = self.0.state();
+        let mut state = self.disk.state();
         let fault = state.fault();
         if fault == Some(Fault::Lost) {
+            if let Medium::Sqlite(file) = &mut state.medium {
+                // A commit without changes reaches no log: it cannot break off.
+                let _ = file.commit(epoch, effects, true);
+            }
             return Err(state.fail(Fault::Lost, "the disk is gone"));
         }
-        match reject_poison(effects).and_then(|()| state.store().commit(epoch, effects)) {
+        match reject_poison(effects).and_then(|()| state.commit(epoch, effects)) {
             Ok(()) => state.noted.push(Noted::Written(Box::new(effects.clone()))),
             Err(StoreError::Rejected(why)) => {
                 state.noted.push(Noted::Rejected);
@@ -259,11 +334,16 @@ impl Store for FaultyStore {
         }
     }
 
+    fn check_owned(&self) -> Result<(), StoreError> {
+        let owner = self.disk.epoch();
+        if owner == self.epoch { Ok(()) } else { Err(StoreError::Lapsed(self.epoch)) }
+    }
+
     fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {
-        self.0.state().store().priors(keys)
+        self.disk.state().store().priors(keys)
     }
 
     fn reader(&self) -> Arc<dyn Reader> {
-        self.0.state().store().reader()
+        self.disk.state().store().reader()
     }
 }

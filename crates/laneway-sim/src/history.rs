@@ -139,6 +139,9 @@ impl EventLog<'_> {
                 hold("I10", !open, || format!("event {number}: job {} is deferred while it runs", line.id))?;
                 self.step(number, line, JobState::Scheduled)
             }
+            EventKind::JobRescheduled if life.state == JobState::Scheduled => Ok(()),
+            EventKind::JobRescheduled => self.step(number, line, JobState::Scheduled),
+            EventKind::JobPriorityChanged => Ok(()),
             EventKind::AttemptReleased => self.close(line),
             EventKind::JobSucceeded => self.end(number, line, JobState::Succeeded),
             EventKind::JobFailed => self.end(number, line, JobState::Failed),

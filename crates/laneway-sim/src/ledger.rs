@@ -5,6 +5,7 @@
 //! neither time nor causes nor limits: that is the checker's and the reference's work.
 
 mod documents;
+mod entry;
 mod purge;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,8 @@ pub struct Ledger {
     pub last_event: u64,
     /// Jobs touched by the commit that is being followed.
     touched: BTreeSet<Seq>,
+    /// The job that a call has changed, until its status follows.
+    revised: Option<Seq>,
 }
 
 /// One simulated attempt.
@@ -91,6 +94,8 @@ pub struct Entry {
     pub log_lines: usize,
     /// True once retention was allowed to forget it.
     pub purgeable: bool,
+    /// True once a call has deleted it.
+    pub deleted: bool,
     /// Until when its first attempt must open, on the world's own clock. The checker sets it.
     pub queue_until: Option<u64>,
     /// An attempt closed in this commit, and no change of the job has followed yet.
@@ -106,33 +111,6 @@ struct JobEvents {
     state: Option<JobState>,
     /// Number of the latest event.
     last: u64,
-}
-
-impl Entry {
-    /// True while the job waits for a time or in the queue.
-    pub fn is_waiting(&self) -> bool {
-        self.end.is_none() && self.open.is_none()
-    }
-
-    /// True for a job whose not-before time has never come.
-    pub fn is_never_due(&self) -> bool {
-        let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
-        let released = self.row.spec.member.is_some() && self.wake_at().is_some();
-        self.state == JobState::Scheduled && self.attempts == 0 && (by_wall || released)
-    }
-
-    /// True for a member that waits for other nodes of its run.
-    pub fn waits_upstream(&self) -> bool {
-        let waits = self.state == JobState::Scheduled && self.wake_at().is_none();
-        waits && self.row.spec.member.is_some() && !self.is_called()
-    }
-
-    /// True for a job that waits for others of its session to join it.
-    pub fn collects(&self) -> bool {
-        let by_wall = self.row.spec.not_before.is_some_and(|at| at > self.row.created_at);
-        let member = self.row.spec.member.is_some();
-        self.state == JobState::Scheduled && self.attempts == 0 && !by_wall && !member
-    }
 }
 
 impl Ledger {
@@ -167,6 +145,10 @@ impl Ledger {
         match change {
             Change::JobCreated { row, payload } => self.created(row, payload.len()),
             Change::JobMoved { seq, status } => self.moved(*seq, status),
+            Change::JobRevised { seq, priority, rank_time, not_before } => {
+                self.revise(*seq, *priority, *rank_time, *not_before)
+            }
+            Change::JobDeleted(seq) => self.delete(*seq),
             Change::AttemptOpened(open) => self.opened(open),
             Change::AttemptStarted(open) | Change::LeaseExtended(open) | Change::HolderChanged(open) => {
                 self.attempt_changed(change, open)
@@ -286,6 +268,7 @@ impl Ledger {
             events: Vec::new(),
             log_lines: 0,
             purgeable: false,
+            deleted: false,
             queue_until: None,
             between: false,
             by_events: JobEvents::default(),
@@ -296,6 +279,7 @@ impl Ledger {
     }
 
     fn moved(&mut self, seq: Seq, status: &JobStatus) -> Checked {
+        let by_call = self.revised.take() == Some(seq);
         let entry = self.entry(seq)?;
         hold("I8", entry.end.is_none(), || format!("job {} moves after its end", seq.0))?;
         hold("I9", entry.open.is_none(), || format!("job {} moves while an attempt is open", seq.0))?;
@@ -305,7 +289,8 @@ impl Ledger {
         let later = entry.waits_upstream() && status.state == JobState::Scheduled;
         // A node that is called waits for its next call when it has answered, or when no caller waits for it any more.
         let returns = entry.is_called() && status.state == JobState::Scheduled && status.wake_at.is_none();
-        let edge = (note || later || returns || entry.state.allows(status.state))
+        let stays = by_call && entry.state == status.state;
+        let edge = (note || later || returns || stays || entry.state.allows(status.state))
             && matches!(status.state, JobState::Scheduled | JobState::Queued);
         hold("I9", edge, || format!("job {} goes from {} to {}", seq.0, entry.state, status.state))?;
         let old = &entry.row.status;
@@ -321,7 +306,8 @@ impl Ledger {
         let counts = if returns { anew && status.attempts == entry.attempts } else { counts };
         hold("I10", counts, || format!("the counters of job {} jump from {old:?} to {status:?}", seq.0))?;
         let timed = status.wake_at.is_some() == (status.state == JobState::Scheduled);
-        hold("I9", timed || returns, || {
+        let untimed = stays && (entry.waits_upstream() || entry.waits_for_call()) && status.wake_at.is_none();
+        hold("I9", timed || returns || untimed, || {
             format!("job {} is {} with wake_at {:?}", seq.0, status.state, status.wake_at)
         })?;
         entry.row.status = status.clone();
@@ -487,6 +473,9 @@ impl Ledger {
         })?;
         self.last_event = event.number;
         let Some(line) = &event.job else { return Ok(()) };
+        if event.kind == EventKind::JobDeleted {
+            return self.deletion_event(event, line.seq);
+        }
         let Some(entry) = self.jobs.get_mut(&line.seq) else {
             return Err(Violation::new(
                 "I7",
@@ -530,6 +519,8 @@ impl JobEvents {
             EventKind::JobAssigned => JobState::Assigned,
             EventKind::JobStarted => JobState::Running,
             EventKind::JobRetrying | EventKind::JobDeferred => JobState::Scheduled,
+            // A job whose new time has come is queued next.
+            EventKind::JobRescheduled if self.state != Some(JobState::Scheduled) => JobState::Scheduled,
             EventKind::JobSucceeded => JobState::Succeeded,
             EventKind::JobFailed => JobState::Failed,
             EventKind::JobCanceled => JobState::Canceled,

@@ -78,7 +78,7 @@ impl Marathon {
         let mut rng = Rng::new(self.seed);
         let mut track = Track {
             clock: Clock::new(rng.below(1 << 40)),
-            disk: Disk::new(StoreKind::Memory).map_err(|error| Violation::new("I1", error.to_string()))?,
+            disk: Disk::new(StoreKind::Memory, 0).map_err(|error| Violation::new("I1", error.to_string()))?,
             rng,
             driver: None,
             schedules: BTreeMap::new(),

@@ -12,6 +12,8 @@
 //! if crate::mutant::on("retry-before-backoff") { … }
 //! ```
 //!
+//! A second line of the description, `store: sqlite`, names a bug of the SQLite store: its worlds run on real files.
+//!
 //! `shared.edits` is applied first, then the mutants in the order of their names. All of them are in one build; the
 //! environment variable `LANEWAY_MUTANT` switches one on (`mutants/switch.rs`). The crates themselves contain none of this.
 
@@ -35,6 +37,8 @@ pub struct Mutant {
     pub name: String,
     /// The bug in one sentence.
     pub description: String,
+    /// True: it is a bug of the SQLite store.
+    pub sqlite: bool,
     edits: Vec<Edit>,
 }
 
@@ -97,6 +101,10 @@ impl Mutant {
         let fault = |what: &str| format!("{name}: {what}");
         let mut blocks = text.split("\n@@ ");
         let description = blocks.next().unwrap_or_default().trim();
+        let (description, sqlite) = match description.strip_suffix("\nstore: sqlite") {
+            Some(description) => (description, true),
+            None => (description, false),
+        };
         if description.is_empty() || description.contains('\n') {
             return Err(fault("the description must be one line"));
         }
@@ -117,7 +125,7 @@ impl Mutant {
         if edits.is_empty() {
             return Err(fault("there is no edit"));
         }
-        Ok(Mutant { name: name.to_owned(), description: description.to_owned(), edits })
+        Ok(Mutant { name: name.to_owned(), description: description.to_owned(), sqlite, edits })
     }
 
     /// True when its edits contain its own switch.

@@ -10,6 +10,7 @@ mod documents;
 mod graphs;
 mod pull_workers;
 mod push_workers;
+mod replaced;
 mod scheduler;
 mod webhooks;
 
@@ -160,11 +161,15 @@ pub enum Step {
     ReleaseKeys,
     /// A client stores or deletes a record.
     Record,
+    /// A client changes the priority or the time of a job.
+    UpdateJob,
+    /// A client deletes a job.
+    DeleteJob,
 }
 
 impl Step {
     /// Every step.
-    pub const ALL: [Step; 39] = [
+    pub const ALL: [Step; 41] = [
         Step::Submit,
         Step::SubmitBatch,
         Step::Cancel,
@@ -204,6 +209,8 @@ impl Step {
         Step::TaskAgain,
         Step::ReleaseKeys,
         Step::Record,
+        Step::UpdateJob,
+        Step::DeleteJob,
     ];
 
     /// How often it usually happens, against the others.
@@ -248,6 +255,8 @@ impl Step {
             Step::TaskAgain => 12,
             Step::ReleaseKeys => 10,
             Step::Record => 8,
+            Step::UpdateJob => 16,
+            Step::DeleteJob => 10,
         }
     }
 
@@ -278,6 +287,8 @@ impl Step {
                 | TaskAgain
                 | ReleaseKeys
                 | Record
+                | UpdateJob
+                | DeleteJob
         )
     }
 }
@@ -346,7 +357,7 @@ impl World {
         let settings = shape.settings.clone();
         World {
             clock: Clock::new(rng.below(1 << 40)),
-            disk: Disk::new(plan.store).expect("an empty store can be made"),
+            disk: Disk::new(plan.store, plan.seed).expect("an empty store can be made"),
             checker: Checker::new(settings.clone()),
             log: Log::new(plan.log_lines, plan.fingerprint),
             driver: None,
@@ -487,6 +498,8 @@ impl World {
             Step::TaskAgain => self.report_task_again(),
             Step::ReleaseKeys => self.release_keys(),
             Step::Record => Some(self.record()),
+            Step::UpdateJob => self.update_job(),
+            Step::DeleteJob => self.delete_job(),
             _ => None,
         }
     }

@@ -69,6 +69,29 @@ impl<'a> JobPrune<'a> {
     }
 }
 
+/// What a call changed of a live job, beside its status.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Revision {
+    pub seq: Seq,
+    pub priority: i32,
+    pub rank_time: u64,
+    /// `None`: it stays as it is.
+    pub not_before: Option<Wall>,
+}
+
+impl Revision {
+    /// What [`Change::JobRevised`] says.
+    pub fn new(seq: Seq, priority: i32, rank_time: u64, not_before: Option<Wall>) -> Revision {
+        Revision { seq, priority, rank_time, not_before }
+    }
+
+    /// Changes the row of the job.
+    pub fn apply(&self, row: &mut JobRow) {
+        (row.spec.priority, row.rank_time) = (self.priority, self.rank_time);
+        row.spec.not_before = self.not_before.or(row.spec.not_before);
+    }
+}
+
 /// Delete entries of the firing log and slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FiringLogPrune {
@@ -85,6 +108,10 @@ pub(crate) enum Step<'a> {
     Write(Box<Batch<'a>>),
     /// Then delete ended jobs: what came before the prune must be stored by then.
     PruneJobs(JobPrune<'a>),
+    /// Rewrite the row of a live job: what came before must be stored by then.
+    ReviseJob(Revision),
+    /// Then delete these ended jobs.
+    DeleteJobs(Vec<Seq>),
     /// Delete events.
     PruneEvents(Wall),
     /// Store the runtime's own settings bytes.
@@ -141,16 +168,24 @@ pub(crate) fn fold<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Result<
     let mut steps = Vec::new();
     let mut of_jobs: Vec<(Seq, u32, &Change)> = Vec::new();
     for (index, change) in (0u32..).zip(changes) {
-        if let Some(seq) = job_of(change) {
-            of_jobs.push((seq, index, change));
+        if needs_rows(change) {
+            flush(&mut of_jobs, &mut steps)?;
         }
         let step = match change {
+            Change::JobRevised { seq, priority, rank_time, not_before } => {
+                Step::ReviseJob(Revision::new(*seq, *priority, *rank_time, *not_before))
+            }
+            Change::JobDeleted(seq) => {
+                if let Some(Step::DeleteJobs(jobs)) = steps.last_mut() {
+                    jobs.push(*seq);
+                    continue;
+                }
+                Step::DeleteJobs(vec![*seq])
+            }
             Change::JobsPruned { lane, finished_before, keyed_finished_before, max } => {
-                flush(&mut of_jobs, &mut steps)?;
                 Step::PruneJobs(JobPrune::of(lane, *finished_before, *keyed_finished_before, *max))
             }
             Change::RunsPruned { lane, finished_before, keyed_finished_before, max } => {
-                flush(&mut of_jobs, &mut steps)?;
                 Step::PruneRuns(JobPrune::of(lane, *finished_before, *keyed_finished_before, *max))
             }
             Change::RunCreated(row) => Step::PutRun(row),
@@ -170,12 +205,8 @@ pub(crate) fn fold<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Result<
             Change::SlotFired { schedule, slot, job } => Step::PutSlot(*schedule, *slot, *job),
             Change::FiringLogged(log) => Step::LogFiring(log),
             Change::FiringLogPruned { ended_before, keep, slots_before, max } => {
-                Step::PruneFiringLog(FiringLogPrune {
-                    ended_before: *ended_before,
-                    keep: *keep,
-                    slots_before: *slots_before,
-                    max: *max,
-                })
+                let (ended_before, keep, slots_before, max) = (*ended_before, *keep, *slots_before, *max);
+                Step::PruneFiringLog(FiringLogPrune { ended_before, keep, slots_before, max })
             }
             Change::KeysKept(row) => Step::KeepKeys(row),
             Change::KeysReleased(job) => Step::ReleaseKeys(*job),
@@ -192,7 +223,10 @@ pub(crate) fn fold<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Result<
             | Change::AttemptClosed(_)
             | Change::JobEnded(_)
             | Change::DeliveryPut(_)
-            | Change::DeliveryTried(_) => continue,
+            | Change::DeliveryTried(_) => {
+                of_jobs.extend(job_of(change).map(|seq| (seq, index, change)));
+                continue;
+            }
         };
         steps.push(step);
     }
@@ -200,11 +234,25 @@ pub(crate) fn fold<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Result<
     Ok(steps)
 }
 
+/// Must the changes before this one be written first?
+fn needs_rows(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::JobsPruned { .. }
+            | Change::RunsPruned { .. }
+            | Change::JobRevised { .. }
+            | Change::JobDeleted(_)
+    )
+}
+
 /// The job whose rows a change is about.
 pub(crate) fn job_of(change: &Change) -> Option<Seq> {
     match change {
         Change::JobCreated { row, .. } => Some(row.seq),
-        Change::JobMoved { seq, .. } | Change::LogAppended { seq, .. } => Some(*seq),
+        Change::JobMoved { seq, .. } | Change::JobRevised { seq, .. } | Change::LogAppended { seq, .. } => {
+            Some(*seq)
+        }
+        Change::JobDeleted(seq) => Some(*seq),
         Change::AttemptOpened(open)
         | Change::AttemptStarted(open)
         | Change::LeaseExtended(open)

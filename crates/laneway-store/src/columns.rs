@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod firing_log;
 pub(crate) mod runs;
 pub(crate) mod schedules;
+pub(crate) mod status;
 
 use laneway_core::{
     AttemptId, Bytes, ClosedAttempt, Failure, Fence, Holder, JobEnd, JobId, JobRow, JobStatus, MergedInto,
@@ -35,11 +36,18 @@ impl Columns for rusqlite::Row<'_> {
     }
 }
 
-/// The columns that [`read_job`] reads, in its order. All of table `job`.
-pub(crate) const JOB: &str = "job.seq, job.id, job.tenant, job.kind, job.agent, job.lane, job.session, job.priority, \
-     job.rank_time, job.created_at, job.spec, job.state, job.wake_at, job.attempts, job.failures, job.losses, \
-     job.last_event, job.cost, job.rejections, job.near_deadline, job.denials, job.denied_until, \
-     job.sum";
+/// The columns that [`read_job`] reads, in its order.
+macro_rules! job_columns {
+    () => {
+        "job.seq, job.id, job.tenant, job.kind, job.agent, job.lane, job.session, job.priority, job.rank_time, job.created_at, \
+         job.spec, job.state, job.wake_at, job.attempts, job.failures, job.losses, job.last_event, job.cost, job.rejections, \
+         job.near_deadline, job.denials, job.denied_until, job.sum"
+    };
+}
+use job_columns;
+
+/// The columns that [`read_job`] reads, in its order. All of table `job`, where the database itself sums the rest of the row.
+pub(crate) const JOB: &str = job_columns!();
 /// How many columns [`JOB`] has.
 pub(crate) const JOB_LEN: usize = 23;
 /// Columns of [`JOB`] that never change and are in its checksum.
@@ -58,11 +66,18 @@ pub(crate) const CLOSED: &str = "ended, error, closed_at";
 /// The columns that [`read_end`] reads, in its order.
 pub(crate) const END: &str = "seq, state, reason, attempt_id, started_at, finished_at, attempts, failures, losses, \
      last_event, error, result, sum";
+/// How many columns [`END`] has.
+pub(crate) const END_LEN: usize = 13;
 
 /// A job, from the columns [`JOB`] from the first on.
 pub(crate) fn read_job(row: &impl Columns, names: &mut Interner) -> Result<JobRow, StoreError> {
-    let read = check_sum(row, JOB_SUMMED, JOB_LEN - 1).and_then(|()| decode_job(row, names));
-    read.map_err(|error| in_row("job", row, error))
+    check_job(row)?;
+    decode_job(row, names).map_err(|error| in_row("job", row, error))
+}
+
+/// Checks what was submitted of a job, from the same columns.
+pub(crate) fn check_job(row: &impl Columns) -> Result<(), StoreError> {
+    check_sum(row, JOB_SUMMED, JOB_LEN - 1).map_err(|error| in_row("job", row, error))
 }
 
 /// A payload, from the columns [`PAYLOAD`], the first of which is the column `from`.
@@ -157,8 +172,13 @@ pub(crate) fn read_closed(row: &impl Columns, job: JobId) -> Result<ClosedAttemp
 
 /// An end, from the columns [`END`] from the first on. Where a merged job went stands in another table.
 pub(crate) fn read_end(row: &impl Columns) -> Result<JobEnd, StoreError> {
-    let read = check_sum(row, 0..12, 12).and_then(|()| decode_end(row));
-    read.map_err(|error| in_row("done", row, error))
+    check_end(row)?;
+    decode_end(row).map_err(|error| in_row("done", row, error))
+}
+
+/// Checks an end, from the same columns.
+pub(crate) fn check_end(row: &impl Columns) -> Result<(), StoreError> {
+    check_sum(row, 0..END_LEN - 1, END_LEN - 1).map_err(|error| in_row("done", row, error))
 }
 
 fn decode_end(row: &impl Columns) -> Result<JobEnd, StoreError> {

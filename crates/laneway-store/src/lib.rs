@@ -4,11 +4,12 @@
 //! through [`Store::commit`], one commit for each batch of the loop. Reads for people go through [`Reader`], which
 //! sees committed state only.
 //!
-//! [`MemoryStore`] is the readable reference, [`SqliteStore`] the one for one machine, and `PostgresStore` the
-//! one for servers that share a database. What stores with rows share is in `codec.rs`
+//! [`MemoryStore`] is the readable reference, [`SqliteStore`] the one for one machine, and [`PostgresStore`] the
+//! one for servers that share a database. [`StoreAddress`] names one of them. What stores with rows share is in `codec.rs`
 //! (what a column holds), `rows.rs` and `batch.rs` (one final image of each row). [`suite`] is what every store must
 //! pass.
 
+mod address;
 mod batch;
 mod codec;
 mod columns;
@@ -18,7 +19,6 @@ mod log;
 mod logs;
 pub mod memory;
 mod migration;
-#[cfg(feature = "postgres")]
 pub mod postgres;
 mod rows;
 pub mod search;
@@ -27,15 +27,16 @@ mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
 mod sums;
+pub mod transfer;
 
+pub use address::StoreAddress;
 pub use job_list::{CountBy, GROUPS_MAX, JobCounts, JobFilter, StateCounts};
 pub use logs::{ARTIFACT_LINES_MAX, ARTIFACTS, LOG_BYTES_MAX, LOG_LINES_MAX};
 pub use memory::MemoryStore;
-#[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 pub use search::{Search, SearchError};
 pub use sqlite::{SqliteOptions, SqliteStore, check, copy};
 pub use store::{
-    AttemptView, DeliveryFilter, Epoch, EventFilter, FiringLogFilter, FiringLogPage, JobView, Keys, Loaded,
-    LogView, Page, Priors, ROWS_SCANNED_MAX, Reader, RunFilter, Runnable, Store, StoreError,
+    AttemptView, DeliveryFilter, Epoch, EventFilter, FiringLogFilter, FiringLogPage, JobView, Keys, Lag,
+    Loaded, LogView, Page, Priors, ROWS_SCANNED_MAX, Reader, RunFilter, Runnable, Store, StoreError,
 };

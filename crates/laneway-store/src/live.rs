@@ -53,6 +53,12 @@ pub(crate) struct LiveChunk {
 }
 
 impl LiveChunk {
+    /// A row of the table.
+    pub fn of_row(chunk: u64, bits: &[u8]) -> Result<LiveChunk, StoreError> {
+        let bits = bits.try_into().map_err(|_| wrong_length())?;
+        Ok(LiveChunk { chunk, bits })
+    }
+
     /// The first number of the chunk.
     pub fn first(&self) -> Seq {
         Seq(self.chunk * CHUNK)
@@ -75,7 +81,7 @@ impl Live {
     /// Takes in a row of the table.
     pub fn read_chunk(&mut self, chunk: u64, bits: &[u8]) -> Result<(), StoreError> {
         if bits.len() != BYTES {
-            return Err(StoreError::Damaged("a row of table live_chunk has the wrong length".into()));
+            return Err(wrong_length());
         }
         let mut marks = Box::new([GONE; CHUNK as usize]);
         for (at, mark) in marks.iter_mut().enumerate() {
@@ -155,6 +161,10 @@ impl Live {
         marks[at] = mark;
         self.dirty.insert(chunk);
     }
+}
+
+fn wrong_length() -> StoreError {
+    StoreError::Damaged("a row of table live_chunk has the wrong length".into())
 }
 
 fn position(seq: Seq) -> (u64, usize) {

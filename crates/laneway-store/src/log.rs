@@ -51,16 +51,27 @@ pub(crate) struct CommitLog {
     buffer: Vec<u8>,
     /// Where segments go that are not needed any more. `None`: they are used again.
     kept: Option<KeptSegments>,
+    /// The next append breaks off. True: in the middle of its record.
+    breaks: Option<bool>,
 }
 
 impl CommitLog {
     /// Continues the log after the end that was found: in its last segment, so that a start needs no disk space.
-    pub fn continue_after(dir: &Path, id: LogId, scan: Scan, kept: Option<KeptSegments>) -> CommitLog {
+    ///
+    /// The last record is written once more. If its sync failed before, it can be read, but may not be on the disk, and another
+    /// sync would not write it: the system takes it for written.
+    pub fn continue_after(
+        dir: &Path,
+        id: LogId,
+        scan: Scan,
+        kept: Option<KeptSegments>,
+    ) -> io::Result<CommitLog> {
         segment::remove_spares(dir);
-        let current = scan.tail.and_then(|(path, at)| Segment::resume(path, at).ok());
+        let resume = |(path, at): (PathBuf, u64)| Segment::resume(path, scan.last_at.min(at)..at);
+        let current = scan.tail.map(resume).transpose()?;
         let mut full = scan.segments;
         full.retain(|(path, _)| current.as_ref().is_none_or(|current| current.path() != path));
-        CommitLog {
+        Ok(CommitLog {
             dir: dir.to_owned(),
             id,
             current,
@@ -71,7 +82,8 @@ impl CommitLog {
             size: SEGMENT_BYTES_MIN,
             buffer: Vec::new(),
             kept,
-        }
+            breaks: None,
+        })
     }
 
     /// The number of the last record.
@@ -102,7 +114,16 @@ impl CommitLog {
             self.begin_segment(number, record.len() as u64)?;
         }
         let segment = self.current.as_mut().expect("a segment was begun");
-        segment.append(record).map_err(|error| self.failed("write", &error))
+        let appended = match self.breaks.take() {
+            None => segment.append(record),
+            Some(torn) => segment.append_in_part(if torn { &record[..Head::LEN] } else { &[] }),
+        };
+        appended.map_err(|error| self.failed("write", &error))
+    }
+
+    /// The next append breaks off, and the log must not be used afterwards.
+    pub fn break_next_append(&mut self, torn: bool) {
+        self.breaks = Some(torn);
     }
 
     fn begin_segment(&mut self, number: u64, record_len: u64) -> Result<(), StoreError> {
@@ -110,7 +131,8 @@ impl CommitLog {
         let spare = match self.spare.take().filter(|spare| spare.size() >= needed) {
             Some(spare) => spare,
             None => self.create_segment(needed).map_err(|error| {
-                let why = format!("cannot create a segment in {}: {error}", self.dir.display());
+                let why =
+                    format!("cannot create a segment of the commit log in {}: {error}", self.dir.display());
                 if error.kind() == io::ErrorKind::StorageFull {
                     StoreError::Full(why)
                 } else {

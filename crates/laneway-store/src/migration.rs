@@ -22,7 +22,7 @@ impl Migration {
     }
 }
 
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(test)]
 mod tests {
     use crate::{postgres, sqlite};
 

@@ -8,12 +8,15 @@
 //! transaction was done; nothing else happens before that is known.
 
 mod attempts;
+mod candidates;
 mod cells;
+mod cluster_node;
 mod commit;
 mod deliveries;
 mod epoch;
 mod events;
 mod firing_log;
+mod inbox;
 mod jobs;
 mod kept_keys;
 mod load;
@@ -22,13 +25,16 @@ mod open;
 mod pages;
 mod prune;
 mod query;
+mod raw;
 mod records;
 mod runs;
 mod schedules;
 mod script;
 mod session;
 mod sessions;
+mod tenure;
 mod tls;
+pub(crate) mod transfer;
 mod url;
 mod writer;
 
@@ -38,16 +44,22 @@ use laneway_core::engine::StoreCounters;
 use laneway_core::{Bytes, Effects, TokenRecord};
 
 use crate::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
+pub use cluster_node::{ClusterNode, NodeId, NodeRow, NodeSettings, Owner, TTL, TTL_MIN, View};
+pub use inbox::{Bell, Inbox, InboxRow, RejectedRow};
 #[cfg(test)]
 pub(crate) use migrate::MIGRATIONS;
 use query::PostgresReader;
-pub use url::{is_postgres_url, without_password};
+pub use raw::{RawConnection, RawParam};
+pub use tenure::{Domain, Tenure};
+pub use url::{check_url, is_postgres_url, without_password};
 use writer::Writer;
 
 /// The store in PostgreSQL.
 pub struct PostgresStore {
     writer: Writer,
     failed: Option<String>,
+    /// Renews the ownership as long as the store is open.
+    _node: Option<ClusterNode>,
 }
 
 impl PostgresStore {
@@ -55,7 +67,37 @@ impl PostgresStore {
     /// opened before are fenced.
     pub fn open(url: &str) -> Result<PostgresStore, StoreError> {
         let (server, session, ownership, numbers) = open::open(url)?;
-        Ok(PostgresStore { writer: Writer::new(Arc::new(server), session, ownership, numbers), failed: None })
+        Ok(PostgresStore {
+            writer: Writer::new(Arc::new(server), session, ownership, numbers),
+            failed: None,
+            _node: None,
+        })
+    }
+
+    /// Opens the store for a node that owns the domain. It works as long as the node does.
+    pub fn of_node(node: &ClusterNode, tenure: &Arc<Tenure>) -> Result<PostgresStore, StoreError> {
+        let server = Arc::clone(node.server());
+        let (session, ownership, numbers) = open::open_owned(&server, tenure)?;
+        Ok(PostgresStore {
+            writer: Writer::new(server, session, ownership, numbers),
+            failed: None,
+            _node: None,
+        })
+    }
+
+    /// Opens the store for one process that owns the domain as long as the store is open. Fails while another server owns it.
+    pub fn claim(url: &str, settings: NodeSettings) -> Result<PostgresStore, StoreError> {
+        let node = ClusterNode::join(url, settings)?;
+        let tenure = node.claim()?;
+        let mut store = PostgresStore::of_node(&node, &tenure)?;
+        store._node = Some(node);
+        Ok(store)
+    }
+
+    /// Opens the store at once, unless a server uses the database: for commands that must not take it over.
+    pub fn open_unused(url: &str) -> Result<PostgresStore, StoreError> {
+        open::check_unused(url)?;
+        PostgresStore::open(url)
     }
 
     /// Fails once a commit has failed.
@@ -100,6 +142,10 @@ impl Store for PostgresStore {
             self.failed = Some(why.clone());
         }
         result
+    }
+
+    fn check_owned(&self) -> Result<(), StoreError> {
+        self.writer.check_owned()
     }
 
     fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {

@@ -28,13 +28,39 @@ pub struct Search {
     terms: Vec<Term>,
 }
 
-/// A part of a search between white space. A job has it if its id begins with it, or if it has all of its words.
+/// A part of a search between white space. A job has it if its id begins or ends with it, or if it has all of its words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// The range of ids that begin with it, if it can be the beginning of one.
     pub ids: Option<(JobId, JobId)>,
+    /// The end of an id that it can be.
+    pub end: Option<IdEnd>,
     /// Its words. Each begins a word of the job.
     pub words: Vec<Box<str>>,
+}
+
+/// The last digits of an id, at least eight: the short form of ids in tables, or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdEnd {
+    value: u128,
+    mask: u128,
+}
+
+impl IdEnd {
+    /// The last eight digits of an id.
+    pub fn short(id: JobId) -> u32 {
+        id.0 as u32
+    }
+
+    /// The last eight digits.
+    pub fn short_part(&self) -> u32 {
+        self.value as u32
+    }
+
+    /// Does the id end so?
+    pub fn fits(&self, id: JobId) -> bool {
+        id.0 & self.mask == self.value
+    }
 }
 
 /// Why a text cannot be searched for.
@@ -91,25 +117,35 @@ impl Term {
     fn of(text: &str) -> Term {
         let mut words = Vec::new();
         plain_words(text, &mut |word| words.push(word.into()));
-        Term { ids: ids_of(text), words }
+        let digits = id_digits(text);
+        Term { ids: digits.as_deref().and_then(ids_of), end: digits.as_deref().and_then(end_of), words }
     }
 
     fn matches(&self, id: JobId, words: &[Box<str>]) -> bool {
         self.ids.is_some_and(|(from, to)| (from..=to).contains(&id))
+            || self.end.is_some_and(|end| end.fits(id))
             || self.words.iter().all(|wanted| words.iter().any(|word| word.starts_with(&**wanted)))
     }
 }
 
-/// The ids that begin with `text`, with or without hyphens.
-fn ids_of(text: &str) -> Option<(JobId, JobId)> {
+/// The digits of a part of an id, which may have hyphens between them.
+fn id_digits(text: &str) -> Option<String> {
     let digits: String = text.chars().filter(|char| *char != '-').collect();
     let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_hex || !(ID_DIGITS_MIN..=ID_DIGITS).contains(&digits.len()) {
-        return None;
-    }
+    (is_hex && (ID_DIGITS_MIN..=ID_DIGITS).contains(&digits.len())).then_some(digits)
+}
+
+/// The ids that begin with these digits.
+fn ids_of(digits: &str) -> Option<(JobId, JobId)> {
     let bits = 4 * (ID_DIGITS - digits.len()) as u32;
-    let from = u128::from_str_radix(&digits, 16).ok()? << bits;
+    let from = u128::from_str_radix(digits, 16).ok()? << bits;
     Some((JobId(from), JobId(from | ((1 << bits) - 1))))
+}
+
+/// The ids that end with these digits.
+fn end_of(digits: &str) -> Option<IdEnd> {
+    let value = u128::from_str_radix(digits, 16).ok()?;
+    Some(IdEnd { value, mask: u128::MAX >> (4 * (ID_DIGITS - digits.len())) })
 }
 
 /// The words of a job as it was submitted. A word may come twice.
@@ -201,6 +237,12 @@ mod tests {
         assert_eq!((time.ids, &*time.words[0]), (None, "time"));
         let low = 0x0001_90a5_b012 << 88;
         assert_eq!(id.ids, Some((JobId(low), JobId(low + (1 << 88) - 1))));
+        let end = id.end.expect("it can be an end");
+        assert!(
+            end.fits(JobId(0x0190_0000_0000_7000_8000_0001_90a5_b012)) && end.short_part() == 0x90a5_b012
+        );
+        assert!(!end.fits(JobId(0x0190_0000_0000_7000_8000_0002_90a5_b012)), "all digits count");
+        assert_eq!(time.end, None);
         let whole = JobId(0x0190_a5b0_1234_7000_8000_0000_0000_0001);
         let search = Search::parse(&whole.to_string()).unwrap();
         assert_eq!(search.terms()[0].ids, Some((whole, whole)));

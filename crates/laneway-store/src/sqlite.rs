@@ -37,15 +37,17 @@ mod prune;
 mod query;
 mod records;
 mod replay;
+pub mod row_sums;
 mod runs;
 mod schedules;
 mod sessions;
 mod shared;
 mod tables;
+pub(crate) mod transfer;
 mod whole;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use laneway_core::engine::StoreCounters;
@@ -56,20 +58,17 @@ use rusqlite::{ErrorCode, ffi};
 use crate::codec::EventWriter;
 use crate::columns::events::{EventBytes, check_numbers};
 use crate::columns::{number, small};
-use crate::log::CommitLog;
 use crate::rows::{stored_attempt_id, stored_job_id};
 use crate::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
 use lock::DirLock;
-use mark::Marker;
 pub use open::SqliteOptions;
 use pending::Commit;
-use pool::Pool;
 use precheck::Precheck;
 use query::SqliteReader;
 use shared::Shared;
 use tables::Tables;
 
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(test)]
 pub(crate) use migrate::MIGRATIONS;
 
 /// The store in SQLite. Holds the lock on its data directory for as long as it lives.
@@ -102,20 +101,17 @@ impl SqliteStore {
     }
 
     /// Starts the thread that writes the tables.
-    fn start(
-        tables: Tables,
-        log: CommitLog,
-        marker: Arc<Mutex<Marker>>,
-        pool: Arc<Pool>,
-        epoch: Epoch,
-        lock: DirLock,
-    ) -> Result<SqliteStore, StoreError> {
-        let (precheck, last_event) = (precheck_of(&tables)?, tables.numbers.last_event);
-        let shared = Arc::new(Shared::new(tables, log, marker, pool));
-        let writer = std::thread::Builder::new().name("laneway-tables".into()).spawn({
-            let shared = Arc::clone(&shared);
-            move || shared.write_tables()
-        });
+    fn start(shared: Shared, epoch: Epoch, lock: DirLock) -> Result<SqliteStore, StoreError> {
+        let shared = Arc::new(shared);
+        let (precheck, last_event) = {
+            let tables = shared.tables_now()?;
+            (precheck_of(&tables)?, tables.numbers.last_event)
+        };
+        let write = |shared: Arc<Shared>| {
+            let thread = std::thread::Builder::new().name("laneway-tables".into());
+            thread.spawn(move || shared.write_tables())
+        };
+        let writer = shared.needs_writer().then(|| write(Arc::clone(&shared))).transpose();
         let cannot =
             |error| StoreError::Failed(format!("cannot start the thread that writes the tables: {error}"));
         Ok(SqliteStore {
@@ -126,7 +122,7 @@ impl SqliteStore {
             prunes: 0,
             epoch,
             failed: None,
-            writer: Some(writer.map_err(cannot)?),
+            writer: writer.map_err(cannot)?,
             _lock: lock,
         })
     }
@@ -135,6 +131,22 @@ impl SqliteStore {
     pub fn abandon(mut self) {
         self.end();
         self.failed = Some("it was abandoned".to_owned());
+    }
+
+    /// Writes every commit that waits to the tables. Only a store with [`SqliteOptions::tables_by_hand`] needs this.
+    pub fn write_tables(&self) -> Result<(), StoreError> {
+        self.shared.catch_up()
+    }
+
+    /// The last commit of the log, and the last one that the tables have.
+    pub fn last_commits(&self) -> (u64, u64) {
+        (self.shared.last_logged(), self.shared.pending.stored_until())
+    }
+
+    /// The next commit breaks off while it is appended to the log, as if the process ended: nothing of it is there, or, with
+    /// `torn`, a part of it. For simulations. The store has failed then.
+    pub fn break_next_commit(&mut self, torn: bool) {
+        self.shared.break_next_append(torn);
     }
 
     fn stop_writer(&mut self) {
@@ -156,7 +168,7 @@ impl SqliteStore {
         if effects.changes.is_empty() && effects.events.is_empty() {
             return Ok(());
         }
-        self.shared.pending.wait_for_space()?;
+        self.shared.wait_for_space()?;
         self.precheck.written(self.shared.pending.stored_until());
         let events = EventBytes::of(&mut self.events, &effects.events);
         let last_event = effects.events.last().map_or(self.last_event, |event| event.number);
@@ -188,7 +200,8 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     /// Writes the commits that wait to the tables, unless the store has failed: the next start has less to do then.
     fn drop(&mut self) {
-        if self.writer.is_some() && self.check_well().is_ok() {
+        let has_writer = self.writer.is_some() || !self.shared.needs_writer();
+        if has_writer && self.check_well().is_ok() {
             let _ = self.shared.catch_up();
         }
         self.end();
@@ -241,6 +254,8 @@ impl Store for SqliteStore {
         if self.prunes > self.shared.pending.stored_until() {
             self.shared.catch_up()?;
         }
+        // What the tables have may be deleted there already.
+        self.precheck.written(self.shared.pending.stored_until());
         let precheck = &mut self.precheck;
         self.shared.pool.read(|conn| {
             let mut jobs: Vec<Option<Prior>> = load::priors(conn, &keys.jobs)?;
@@ -274,9 +289,10 @@ fn precheck_of(tables: &Tables) -> Result<Precheck, StoreError> {
     let last_id =
         tables.conn.query_row("SELECT max(id) FROM job", [], |row| row.get::<_, Option<Vec<u8>>>(0))?;
     let last_id = last_id.map_or(Ok(JobId(0)), |id| stored_job_id(&id))?;
-    let mut select = tables.conn.prepare(
-        "SELECT open_attempt.seq, attempt, attempt_id, lease_epoch, job.id FROM open_attempt JOIN job USING (seq)",
-    )?;
+    let mut select = tables.conn.prepare(&format!(
+        "SELECT open_attempt.seq, attempt, attempt_id, lease_epoch, job.id, {} FROM open_attempt JOIN job ON job.seq = open_attempt.seq",
+        row_sums::OPEN_ATTEMPT.check
+    ))?;
     let mut rows = select.query([])?;
     let mut open: Vec<(Seq, Fence)> = Vec::new();
     while let Some(row) = rows.next()? {
@@ -294,6 +310,11 @@ fn precheck_of(tables: &Tables) -> Result<Precheck, StoreError> {
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> StoreError {
+        if let rusqlite::Error::SqliteFailure(_, Some(text)) = &error
+            && let Some(why) = text.strip_prefix(row_sums::DAMAGED)
+        {
+            return StoreError::Damaged(why.to_owned());
+        }
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                 StoreError::Damaged(error.to_string())

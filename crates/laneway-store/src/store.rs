@@ -101,6 +101,12 @@ pub trait Store: Send {
     /// Any other error: nothing is known about what was written; the caller must stop.
     fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError>;
 
+    /// May the results of this writer be published now? A store that several servers share fails with
+    /// [`StoreError::Lapsed`] once another one may own it.
+    fn check_owned(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// What committed idempotency keys stand for. One call serves all commands of a batch.
     fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError>;
 
@@ -210,6 +216,24 @@ pub trait Reader: Send + Sync {
 
     /// Checks the chain of event hashes from the oldest kept batch; gives the number of events checked.
     fn verify_events(&self) -> Result<u64, StoreError>;
+
+    /// How far the tables are behind what is durable. A store without a commit log is never behind.
+    fn lag(&self) -> Lag {
+        Lag::default()
+    }
+}
+
+/// How far the tables of a store are behind its commit log. Reads are not behind: they wait, or look at the log's commits, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Commits that are not in the tables.
+    pub commits: u64,
+    /// Changes of these commits.
+    pub changes: u64,
+    /// Bytes of their payloads, results and events.
+    pub bytes: u64,
+    /// How long the oldest one has waited.
+    pub age: std::time::Duration,
 }
 
 /// One thing that [`Store::load`] gives.
@@ -436,6 +460,12 @@ pub enum StoreError {
         /// The epoch of the latest opening.
         stored: Epoch,
     },
+    /// The ownership of the store was not renewed in time. What was written is not known; nothing of it may be published.
+    #[error(
+        "this server did not renew its ownership of the store in time (epoch {}): another server may own it now, and goes on with \
+         its jobs", .0.0
+    )]
+    Lapsed(Epoch),
     /// Another process has the data directory.
     #[error("{0}")]
     Locked(String),
@@ -450,7 +480,7 @@ pub enum StoreError {
     Failed(String),
     /// What was read is not what was written.
     #[error(
-        "store is damaged: {0}; `laneway store check` lists what is damaged, `laneway restore` brings a backup back"
+        "store is damaged: {0}; `laneway store check` lists what is damaged, `laneway restore` brings a backup back, `laneway store rebuild` adds the log to it"
     )]
     Damaged(String),
 }

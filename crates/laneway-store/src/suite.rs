@@ -3,6 +3,7 @@
 //! Each case gets an empty directory and opens stores there, one after the other. The cases know the trait only; what is
 //! special about one store (locks, damaged files) is tested beside that store.
 
+mod changed_jobs;
 mod commit;
 mod deliveries;
 pub mod driver;
@@ -45,6 +46,7 @@ pub fn cases() -> impl Iterator<Item = Case> {
         load::CASES,
         query::CASES,
         prune::CASES,
+        changed_jobs::CASES,
         events::CASES,
         sessions::CASES,
         schedules::CASES,

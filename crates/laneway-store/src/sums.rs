@@ -1,7 +1,7 @@
 //! Checksums of rows. SQLite does not notice flipped bits in a page: a damaged value looks like any other value.
 //!
-//! The checksums cover the rows that are written once and kept longest: jobs as they were submitted, their payloads, and
-//! their ends with their results.
+//! The tables that every job writes have checksums that the program binds: jobs, payloads, ends, records and the sets of lists.
+//! In SQLite, the rows of all other tables are summed by the database ([`crate::sqlite::row_sums`]), in the same way.
 
 use rusqlite::types::ValueRef;
 
@@ -13,18 +13,9 @@ const SMALL_LEN: usize = 256;
 
 /// The checksum of these values, in their order. Types and lengths count, so that nothing moves from one to the next.
 pub(crate) fn sum_of<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> i64 {
-    let mut sum = Sum { hasher: crc32fast::Hasher::new(), small: [0; SMALL_LEN], len: 0 };
-    for value in values {
-        match value {
-            ValueRef::Null => sum.put(0, &[]),
-            ValueRef::Integer(number) => sum.put(1, &number.to_be_bytes()),
-            ValueRef::Real(number) => sum.put(2, &number.to_be_bytes()),
-            ValueRef::Text(text) => sum.put(3, text),
-            ValueRef::Blob(bytes) => sum.put(4, bytes),
-        }
-    }
-    sum.flush();
-    i64::from(sum.hasher.finalize())
+    let mut sum = Sum::new();
+    values.into_iter().for_each(|value| sum.add_value(value));
+    sum.finish()
 }
 
 /// Small values are collected in a buffer: the checksum of a few bytes costs as much as that of a hundred.
@@ -35,6 +26,25 @@ struct Sum {
 }
 
 impl Sum {
+    fn new() -> Sum {
+        Sum { hasher: crc32fast::Hasher::new(), small: [0; SMALL_LEN], len: 0 }
+    }
+
+    fn add_value(&mut self, value: ValueRef<'_>) {
+        match value {
+            ValueRef::Null => self.put(0, &[]),
+            ValueRef::Integer(number) => self.put(1, &number.to_be_bytes()),
+            ValueRef::Real(number) => self.put(2, &number.to_be_bytes()),
+            ValueRef::Text(text) => self.put(3, text),
+            ValueRef::Blob(bytes) => self.put(4, bytes),
+        }
+    }
+
+    fn finish(mut self) -> i64 {
+        self.flush();
+        i64::from(self.hasher.finalize())
+    }
+
     fn put(&mut self, kind: u8, bytes: &[u8]) {
         let mut prefix = [kind; 5];
         prefix[1..].copy_from_slice(&(bytes.len() as u32).to_be_bytes());
@@ -67,8 +77,11 @@ pub(crate) fn check_sum(
     at: usize,
 ) -> Result<(), StoreError> {
     let expected = row.get_ref(at)?.as_i64()?;
-    let values = columns.into_iter().map(|column| row.get_ref(column)).collect::<Result<Vec<_>, _>>()?;
-    if sum_of(values) == expected {
+    let mut sum = Sum::new();
+    for column in columns {
+        sum.add_value(row.get_ref(column)?);
+    }
+    if sum.finish() == expected {
         return Ok(());
     }
     Err(StoreError::Damaged("the row is not what was written".into()))

@@ -41,6 +41,20 @@ pub struct HistoryPoint {
     pub waiting: u64,
     /// Open attempts: the sum of the highest samples of the lanes.
     pub running: u64,
+    /// The load of the machine. Absent: it was not sampled, because nothing happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<HistoryLoad>,
+}
+
+/// The load of the machine in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HistoryLoad {
+    /// The highest busy rating, 0 to 10.
+    pub busy: u8,
+    /// The fewest units that jobs might hold.
+    pub usable: u32,
+    /// The most units that jobs held.
+    pub used: u32,
 }
 
 /// What happened to jobs. Each end counts once.

@@ -77,6 +77,12 @@ pub struct Job<'a> {
     /// Free labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Cow<'a, str>>,
+    /// The `traceparent` that it was submitted with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Cow<'a, str>>,
+    /// The `tracestate` that it was submitted with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<Cow<'a, str>>,
     /// The ended job that this one retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Cow<'a, str>>,

@@ -96,6 +96,15 @@ pub struct JobRequest<'a> {
     /// The placement constraints: what it requires of its worker.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub worker: Option<WorkerConstraints<'a>>,
+    /// The caller's place in its trace, as the header `traceparent` of W3C Trace Context has it. Defaults to that header. It does
+    /// not count for the idempotency key.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
+    pub traceparent: Option<Cow<'a, str>>,
+    /// The `tracestate` that belongs to `traceparent`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "vendor=value")]
+    pub tracestate: Option<Cow<'a, str>>,
 }
 
 /// A session: its name, or an object with its name and settings.
@@ -149,6 +158,23 @@ pub struct SessionObject<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2030-01-01T08:00:00Z")]
     pub sent_at: Option<Cow<'a, str>>,
+}
+
+/// The changes of a waiting job. An absent field stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobPatchRequest<'a> {
+    /// Its priority: a number, or one of `urgent`, `high`, `normal`, `low`, `background`. A lower number runs sooner.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority<'a>>,
+    /// When it starts at the earliest (RFC 3339). A time in the past means now. It becomes the job's `not_before`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2030-01-01T08:00:00Z")]
+    pub run_at: Option<Cow<'a, str>>,
+    /// The same as a duration from now; `0s` means now. Not together with `run_at`.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "10m")]
+    pub delay: Option<Cow<'a, str>>,
 }
 
 /// A priority: a number or a name.

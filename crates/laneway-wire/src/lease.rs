@@ -51,6 +51,12 @@ pub struct LeaseAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
+    /// The `traceparent` for calls that the attempt makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// The `tracestate` that belongs to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<String>,
     /// How long the attempt may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,

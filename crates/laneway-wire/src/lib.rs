@@ -55,12 +55,14 @@ pub use event::{
     AuditEntry, AuditList, Event, EventError, EventJob, EventList, EventRun, EventSchedule, Gap,
 };
 pub use explanation::{Blocker, Explanation};
-pub use history::{HistoryActivity, HistoryGroup, HistoryPoint, LaneHistory, StatsHistory, Times};
+pub use history::{
+    HistoryActivity, HistoryGroup, HistoryLoad, HistoryPoint, LaneHistory, StatsHistory, Times,
+};
 pub use instance::{Instance, InstanceList, InstanceRequest};
 pub use job::{Job, JobCounts, JobError, JobGroup, JobList, JobProgress, JobSchedule, Progress, Warning};
 pub use job_request::{
-    BackoffRequest, BackoffSpec, JitterRequest, JobRequest, KeyMap, Priority, RetryRequest, SessionObject,
-    SessionRequest,
+    BackoffRequest, BackoffSpec, JitterRequest, JobPatchRequest, JobRequest, KeyMap, Priority, RetryRequest,
+    SessionObject, SessionRequest,
 };
 pub use lane::{Lane, LaneList, LaneRequest, OldestJob};
 pub use lease::{

@@ -9,10 +9,21 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkRequest {
-    /// What is done with each job: `cancel` (jobs that have not ended) or `retry` (jobs that have).
+    /// What is done with each job: `cancel` (jobs that have not ended), `retry` and `delete` (jobs that have), `reschedule` and
+    /// `change_priority` (jobs that wait).
     pub action: String,
     /// The jobs. At least one condition is required.
     pub filter: JobSelection,
+    /// For `reschedule`: when the jobs start at the earliest (RFC 3339). A time in the past means now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<String>,
+    /// The same as a duration from now; `0s` means now. Not together with `run_at`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "10m")]
+    pub delay: Option<String>,
+    /// For `change_priority`: the priority. A lower number runs sooner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
     /// True: nothing is changed; the answer says how many jobs match.
     #[serde(default)]
     pub dry_run: bool,
@@ -46,7 +57,7 @@ pub struct JobSelection {
     /// One or more reasons of the end, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Words of the kind, the agent, the tags or the error, or the beginning of an id.
+    /// Words of the kind, the agent, the tags or the error, or the beginning or the end of an id (at least 8 digits).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<String>,
     /// Only submitted before this time: RFC 3339.
@@ -93,8 +104,14 @@ pub struct Operation {
     pub id: Option<String>,
     /// `running`, `done`, `canceled` or `failed`.
     pub state: String,
-    /// What is done with each job: `cancel` or `retry`.
+    /// What is done with each job: `cancel`, `retry`, `reschedule`, `delete` or `change_priority`.
     pub action: String,
+    /// Of `reschedule`: when the jobs start at the earliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<String>,
+    /// Of `change_priority`: the priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
     /// The jobs.
     pub filter: JobSelection,
     /// True: nothing was changed.

@@ -1,48 +1,98 @@
-//! A store that is checked for damage while it is loaded. The load fails if damage is found, so nothing is decided from a
-//! damaged store.
+//! A store that is checked for damage once it is loaded. A start waits a moment for the check: a small store is checked before
+//! anything is decided from it. The check of a larger one goes on beside the server, and reports what it finds.
+//!
+//! Rows that are damaged are not served in the meantime, because every read checks them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use laneway_core::engine::StoreCounters;
 use laneway_core::{Bytes, Effects, TokenRecord};
-use laneway_store::check::{CheckBounds, check_dir};
+use laneway_runtime::Scheduler;
+use laneway_store::check::{CheckBounds, CheckReport, check_dir};
 use laneway_store::{Epoch, Keys, Loaded, Priors, Reader, Store, StoreError};
 
-/// The check, on a thread of its own.
-type Check = JoinHandle<Result<(), StoreError>>;
+/// How long a start waits for the check.
+const WAIT: Duration = Duration::from_millis(250);
 
-/// A store, and a check of its directory that its first load waits for.
+/// A store, and a check of its directory that begins when it is loaded.
 pub struct CheckedStore {
     store: Box<dyn Store>,
-    check: Option<Check>,
+    dir: PathBuf,
+    time_max: Duration,
+    /// Where a check that goes on reports.
+    late: Arc<std::sync::Mutex<Option<Receiver<Checked>>>>,
 }
+
+/// What a check found.
+type Checked = Result<CheckReport, StoreError>;
+
+/// A check that may go on beside the server.
+pub struct LateCheck(Arc<std::sync::Mutex<Option<Receiver<Checked>>>>);
 
 impl CheckedStore {
-    /// Begins the check, which ends after `time_max`.
-    pub fn begin(
-        store: Box<dyn Store>,
-        dir: PathBuf,
-        time_max: Duration,
-    ) -> Result<CheckedStore, StoreError> {
-        let thread = std::thread::Builder::new().name("laneway-check".into());
-        let check = thread.spawn(move || check(dir, time_max));
-        let cannot =
-            |error| StoreError::Failed(format!("cannot start the thread that checks the store: {error}"));
-        Ok(CheckedStore { store, check: Some(check.map_err(cannot)?) })
+    /// Checks the store when it is loaded, for at most `time_max`.
+    pub fn new(store: Box<dyn Store>, dir: PathBuf, time_max: Duration) -> (CheckedStore, LateCheck) {
+        let late = Arc::default();
+        let check = LateCheck(Arc::clone(&late));
+        (CheckedStore { store, dir, time_max, late }, check)
     }
 
-    fn end_check(&mut self) -> Result<(), StoreError> {
-        let Some(check) = self.check.take() else { return Ok(()) };
-        check.join().unwrap_or_else(|_| Err(StoreError::Failed("the check of the store panicked".into())))
+    /// Checks for a moment. Damage that is found by then is an error.
+    fn check(&mut self) -> Result<(), StoreError> {
+        let (sender, receiver) = sync_channel(1);
+        let (dir, time_max) = (self.dir.clone(), self.time_max);
+        let thread = std::thread::Builder::new().name("laneway-check".into());
+        let spawned = thread.spawn(move || {
+            let bounds = CheckBounds { rows_max: None, time_max: Some(time_max) };
+            // An error: the server has stopped.
+            let _ = sender.send(check_dir(&dir, bounds, &mut |_| ()));
+        });
+        let cannot =
+            |error| StoreError::Failed(format!("cannot start the thread that checks the store: {error}"));
+        spawned.map_err(cannot)?;
+        match receiver.recv_timeout(WAIT) {
+            Ok(checked) => {
+                let report = checked?;
+                log(&report);
+                report.into_result()
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if let Ok(mut late) = self.late.lock() {
+                    *late = Some(receiver);
+                }
+                Ok(())
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(StoreError::Failed("the check of the store panicked".into()))
+            }
+        }
     }
 }
 
-fn check(dir: PathBuf, time_max: Duration) -> Result<(), StoreError> {
-    let bounds = CheckBounds { rows_max: None, time_max: Some(time_max) };
-    let report = check_dir(&dir, bounds, &mut |_| ())?;
+impl LateCheck {
+    /// Waits for the check on a thread of its own, and reports what it finds.
+    pub fn report_to(self, scheduler: Scheduler) {
+        let Some(receiver) = self.0.lock().ok().and_then(|mut late| late.take()) else { return };
+        let wait = move || match receiver.recv() {
+            Ok(Ok(report)) => {
+                log(&report);
+                report.damage.iter().for_each(|damage| scheduler.report_damage(&damage.to_string()));
+            }
+            Ok(Err(StoreError::Damaged(what))) => scheduler.report_damage(&what),
+            Ok(Err(error)) => tracing::warn!(%error, "the store could not be checked"),
+            Err(_) => tracing::warn!("the check of the store has ended without a result"),
+        };
+        let spawned = std::thread::Builder::new().name("laneway-checked".into()).spawn(wait);
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "what the check of the store finds is not reported");
+        }
+    }
+}
+
+fn log(report: &CheckReport) {
     let (rows, events) = (report.rows, report.events);
     if report.complete {
         tracing::debug!(rows, events, "store checked");
@@ -53,14 +103,13 @@ fn check(dir: PathBuf, time_max: Duration) -> Result<(), StoreError> {
             "store checked in part: limits.start_check is over; `laneway store check` checks all of it"
         );
     }
-    report.into_result()
 }
 
 impl Store for CheckedStore {
     fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         let loaded = self.store.load(visit);
-        // What the check found says more than a load that failed.
-        self.end_check()?;
+        // Not beside the load: that would take longer. What the check finds says more than a load that failed.
+        self.check()?;
         loaded
     }
 
@@ -82,6 +131,10 @@ impl Store for CheckedStore {
 
     fn commit(&mut self, epoch: Epoch, effects: &Effects) -> Result<(), StoreError> {
         self.store.commit(epoch, effects)
+    }
+
+    fn check_owned(&self) -> Result<(), StoreError> {
+        self.store.check_owned()
     }
 
     fn priors(&mut self, keys: &Keys<'_>) -> Result<Priors, StoreError> {

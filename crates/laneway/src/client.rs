@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use laneway_wire::Problem;
+use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -201,9 +202,13 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
+        headers: Vec<(HeaderName, HeaderValue)>,
     ) -> anyhow::Result<Response> {
         let url: Url = format!("{}{path}", self.base()).parse()?;
         let mut request = self.authorized(self.http.request(method, url).timeout(CALL_TIMEOUT));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }

@@ -12,25 +12,27 @@ use std::sync::Arc;
 use laneway_api::JobFormat;
 use laneway_browser::{Browsers, BrowsersError, TAB_ACTION, Tabs};
 use laneway_compat::pinchtab::action_text;
-use laneway_core::{Bytes, Name, Origin, Rejection, Reply};
-use laneway_runtime::config::{Config, ConfigErrors, Layers, Overrides, Schema, SecretKey, StorageConfig};
+use laneway_core::{Bytes, Name, Origin, Rejection, Reply, Sampling};
+use laneway_runtime::config::{
+    Config, ConfigErrors, Layers, Overrides, Schema, SecretKey, ServerConfig, StorageConfig,
+};
 use laneway_runtime::executors::http::{Forwarding, HttpError};
 use laneway_runtime::live_config::{LiveConfig, WatchError};
+use laneway_runtime::otel::{Exporter, OtelSettings, SpanQueue};
 use laneway_runtime::storage_probe::StorageProbe;
 use laneway_runtime::webhooks::{CallbackFormat, Formats, NATIVE_FORMAT};
 use laneway_runtime::{
     ArtifactFiles, Clock, Handlers, IntoOutcome, JobContext, LoadProbe, Options, Running, Scheduler, Stopped,
     TokenEstimate, Webhooks,
 };
-use laneway_store::sqlite::{SqliteOptions, SqliteStore};
-use laneway_store::{MemoryStore, Store, StoreError};
+use laneway_store::{MemoryStore, SqliteOptions, Store, StoreAddress, StoreError};
 use thiserror::Error;
 use toml::{Table, Value};
 
 use crate::checked_store::CheckedStore;
 use crate::schema::config_schema;
 
-pub use handle::{Ended, JobHandle, Laneway, ResultError, ShutdownError, SubmitError};
+pub use handle::{ChangeError, Ended, JobHandle, Laneway, ResultError, ShutdownError, SubmitError};
 pub use job::{InvalidJob, Job};
 
 /// The executor of the handlers of this process.
@@ -41,10 +43,14 @@ const TABS_EXECUTOR: &str = "tabs";
 /// The folder of artifacts of handlers of this process, below the data directory.
 const ARTIFACTS_DIR: &str = "artifacts";
 
-/// Starts to build a scheduler. Jobs are kept in memory unless [`Embedded::data_dir`] sets a directory.
+/// Starts to build a scheduler. Jobs are kept in memory unless [`Embedded::data_dir`] sets a directory, or [`Embedded::store`] a
+/// store.
 pub fn embedded() -> Embedded {
     Embedded {
         kept: Kept::InMemory,
+        data_dir: None,
+        store: None,
+        opened: None,
         source: Source::default(),
         handlers: Handlers::new(),
         formats: Formats::new()
@@ -66,6 +72,9 @@ pub fn embedded() -> Embedded {
 #[must_use = "nothing runs until `start` is called"]
 pub struct Embedded {
     kept: Kept,
+    data_dir: Option<PathBuf>,
+    store: Option<String>,
+    opened: Option<Box<dyn Store>>,
     source: Source,
     handlers: Handlers,
     tab_actions: bool,
@@ -79,8 +88,7 @@ pub struct Embedded {
 /// Where jobs are stored.
 enum Kept {
     InMemory,
-    In(PathBuf),
-    /// In the directory of the configuration.
+    /// In the store of the configuration, which [`Embedded::data_dir`] and [`Embedded::store`] set.
     Configured,
 }
 
@@ -133,13 +141,30 @@ impl From<laneway_runtime::StartError> for StartError {
 impl Embedded {
     /// Stores jobs in this directory: they survive a crash. One process at a time may use it.
     pub fn data_dir(mut self, dir: impl Into<PathBuf>) -> Embedded {
-        self.kept = Kept::In(dir.into());
+        self.data_dir = Some(dir.into());
+        self.kept = Kept::Configured;
+        self
+    }
+
+    /// Stores jobs in this store: `sqlite:DIR` is the same as [`Embedded::data_dir`], and
+    /// `postgres://user:password@host/database` is a PostgreSQL database. With PostgreSQL, [`Embedded::data_dir`] sets where
+    /// artifacts of handlers and browser profiles are stored; without it there are none.
+    pub fn store(mut self, address: impl Into<String>) -> Embedded {
+        self.store = Some(address.into());
+        self.kept = Kept::Configured;
+        self
+    }
+
+    /// Uses this store instead of opening the one that the configuration names.
+    pub fn opened(mut self, store: Box<dyn Store>) -> Embedded {
+        self.opened = Some(store);
         self
     }
 
     /// Keeps jobs in memory only, for tests and for work that may be lost.
     pub fn in_memory(mut self) -> Embedded {
         self.kept = Kept::InMemory;
+        (self.data_dir, self.store) = (None, None);
         self
     }
 
@@ -225,21 +250,38 @@ impl Embedded {
 
     /// Recovers the store and starts. Must be called on a tokio runtime; handlers run on it.
     pub async fn start(self) -> Result<Laneway, StartError> {
-        let Embedded { kept, source, handlers, tab_actions, browsers, formats, watch, clock, token_estimate } =
-            self;
-        let layers = source.layers(&kept)?;
-        let data_dir = match kept {
-            Kept::InMemory => None,
-            Kept::In(dir) => Some(dir),
-            Kept::Configured => Some(layers.resolve(&Overrides::none())?.server.data_dir),
+        let Embedded {
+            kept,
+            data_dir,
+            store,
+            opened,
+            source,
+            handlers,
+            tab_actions,
+            browsers,
+            formats,
+            watch,
+            clock,
+            token_estimate,
+        } = self;
+        let has_dir = data_dir.is_some() || source.layers.is_some();
+        let layers = source.layers(data_dir, store)?;
+        let kept = match kept {
+            Kept::InMemory => Opening { store: None, data_dir: None },
+            Kept::Configured => Opening::of(layers.resolve(&Overrides::none())?.server, has_dir),
         };
+        let (data_dir, in_dir) = (kept.data_dir.clone(), kept.directory().is_some());
         let opened = tokio::task::spawn_blocking({
-            let (layers, data_dir) = (layers.clone(), data_dir.clone());
-            move || open(&layers, data_dir.as_deref(), clock, token_estimate)
+            let layers = layers.clone();
+            move || open(&layers, &kept, opened, clock, token_estimate)
         });
-        let Opened { scheduler, running, config, overrides, sealed } =
+        let Opened { scheduler, running, config, overrides, sealed, spans } =
             opened.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         let local_slots = config.local_slots;
+        let exporter = match (spans, OtelSettings::of(&config)) {
+            (Some(spans), Some(otel)) => Exporter::start(scheduler.clone(), spans, otel)?,
+            _ => None,
+        };
         if let Some(sealed) = sealed {
             let (settings, detail) = (config.settings().clone(), "instances: stored tokens were encrypted");
             scheduler.configure(settings, Some(sealed), detail, Origin::server("config")).await?;
@@ -252,9 +294,9 @@ impl Embedded {
             store_artifacts(&scheduler, &live.current(), dir).await;
         }
         // Before any job can start: on a full disk only earlier attempts go on.
-        let probe = match &data_dir {
-            Some(_) => Some(StorageProbe::start(scheduler.clone(), &live).await),
-            None => None,
+        let probe = match in_dir {
+            true => Some(StorageProbe::start(scheduler.clone(), &live).await),
+            false => None,
         };
         let forwarding = Forwarding::start(scheduler.clone(), &live).await?;
         if !handlers.is_empty() {
@@ -272,7 +314,7 @@ impl Embedded {
         let webhooks = Webhooks::start(scheduler.clone(), &live, formats);
         let load = LoadProbe::start(scheduler.clone(), &live);
         let watch = if watch { live.watch().await? } else { None };
-        let guards = handle::Guards { forwarding, webhooks, probe, load, watch };
+        let guards = handle::Guards { forwarding, webhooks, probe, load, watch, exporter };
         Ok(Laneway::new(scheduler, live, (tabs, browsers), running, guards))
     }
 }
@@ -321,23 +363,67 @@ struct Opened {
     /// Earlier changes by API calls, to be stored again because an earlier version stored secrets in plain
     /// text.
     sealed: Option<Bytes>,
+    /// Where spans wait, if they are exported.
+    spans: Option<SpanQueue>,
+}
+
+/// What is opened.
+struct Opening {
+    /// The store. `None`: in memory.
+    store: Option<StoreAddress>,
+    /// The directory of other files of this process. `None`: there are none.
+    data_dir: Option<PathBuf>,
+}
+
+impl Opening {
+    fn of(server: ServerConfig, has_dir: bool) -> Opening {
+        let ServerConfig { store, data_dir, .. } = server;
+        let data_dir = (has_dir || store.directory().is_some()).then_some(data_dir);
+        Opening { store: Some(store), data_dir }
+    }
+
+    /// The data directory, if the store is in it.
+    fn directory(&self) -> Option<&Path> {
+        self.store.as_ref().and_then(StoreAddress::directory)
+    }
+
+    fn open(&self, layers: &Layers, opened: Option<Box<dyn Store>>) -> Result<Box<dyn Store>, StartError> {
+        let Some(store) = &self.store else { return Ok(Box::new(MemoryStore::new())) };
+        if let (None, Some(dir)) = (store.directory(), &self.data_dir) {
+            make_data_dir(dir)?;
+        }
+        if let Some(opened) = opened {
+            return Ok(opened);
+        }
+        // The log's section is not changed by API calls.
+        let log_keep = Some(layers.resolve_stored(None)?.0.log.keep);
+        Ok(store.open(SqliteOptions { log_keep, ..SqliteOptions::default() })?)
+    }
+}
+
+/// Makes the directory of the files of a server whose store is elsewhere, for its owner only.
+fn make_data_dir(dir: &Path) -> Result<(), StoreError> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(dir).map_err(|error| {
+        StoreError::Unusable(format!(
+            "cannot make data directory {}: {error}; choose another with server.data_dir",
+            dir.display()
+        ))
+    })
 }
 
 /// Opens the store and starts the loop. Blocks while it recovers.
 fn open(
     layers: &Layers,
-    data_dir: Option<&Path>,
+    opening: &Opening,
+    opened: Option<Box<dyn Store>>,
     clock: Option<Clock>,
     token_estimate: Option<TokenEstimate>,
 ) -> Result<Opened, StartError> {
-    let mut store: Box<dyn Store> = match data_dir {
-        None => Box::new(MemoryStore::new()),
-        Some(dir) => {
-            // The log's section is not changed by API calls.
-            let log_keep = Some(layers.resolve_stored(None)?.0.log.keep);
-            Box::new(SqliteStore::open(dir, SqliteOptions { log_keep, ..SqliteOptions::default() })?)
-        }
-    };
+    let data_dir = opening.data_dir.as_deref();
+    let mut store = opening.open(layers, opened)?;
     let kept = store.overrides()?;
     let sealed = sealed_secrets(kept.as_ref(), data_dir, layers.schema());
     let stored = opened_secrets(kept, data_dir, layers.schema());
@@ -346,15 +432,23 @@ fn open(
         tracing::warn!(%problem, "an earlier change by an API call is no longer valid and is ignored");
     }
     let start_check = config.storage.start_check;
-    if let Some(dir) = data_dir.filter(|_| !start_check.is_zero()) {
-        store = Box::new(CheckedStore::begin(store, dir.to_owned(), start_check)?);
+    let mut late_check = None;
+    if let Some(dir) = opening.directory().filter(|_| !start_check.is_zero()) {
+        let (checked, check) = CheckedStore::new(store, dir.to_owned(), start_check);
+        (store, late_check) = (Box::new(checked), Some(check));
     }
     let mut options = Options::new(config.settings().clone());
     options.clock = clock.unwrap_or(options.clock);
     options.token_estimate = token_estimate;
     options.dialect_jobs = config.dialect_jobs();
+    let exports = OtelSettings::of(&config).filter(|otel| otel.endpoint.is_some());
+    let spans = exports.map(|otel| SpanQueue::new(otel.queue, Sampling::ratio(otel.sample)));
+    options.spans = spans.clone();
     let (scheduler, running) = Scheduler::start(store, options)?;
-    Ok(Opened { scheduler, running, config, overrides, sealed })
+    if let Some(check) = late_check {
+        check.report_to(scheduler.clone());
+    }
+    Ok(Opened { scheduler, running, config, overrides, sealed, spans })
 }
 
 /// The same changes with the secrets encrypted that an earlier version stored in plain text. `None`: there are
@@ -387,15 +481,14 @@ fn opened_secrets(stored: Option<Bytes>, data_dir: Option<&Path>, schema: &Schem
 }
 
 impl Source {
-    fn layers(self, kept: &Kept) -> Result<Layers, ConfigErrors> {
+    fn layers(self, data_dir: Option<PathBuf>, store: Option<String>) -> Result<Layers, ConfigErrors> {
         if let Some(layers) = self.layers {
             return Ok(layers);
         }
-        let data_dir = match kept {
-            Kept::In(dir) => Some(("server.data_dir".to_owned(), Value::String(dir.display().to_string()))),
-            Kept::InMemory | Kept::Configured => None,
-        };
-        let flags = settings_table(self.settings.into_iter().chain(data_dir));
+        let data_dir =
+            data_dir.map(|dir| ("server.data_dir".to_owned(), Value::from(dir.display().to_string())));
+        let store = store.map(|store| ("server.store".to_owned(), Value::from(store)));
+        let flags = settings_table(self.settings.into_iter().chain(data_dir).chain(store));
         let layers =
             Layers::read(config_schema(), self.file.as_deref(), config_schema().lane_environment(), flags)?;
         for warning in layers.warnings() {

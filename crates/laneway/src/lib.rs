@@ -30,26 +30,36 @@
 //! everything. The program `laneway` is built from the same parts and adds the HTTP API and the command line.
 
 mod checked_store;
+mod cluster;
 mod dashboard;
 mod embedded;
 pub mod gateway;
+mod mcp_settings;
 pub mod pinchtab;
 mod schema;
 
+pub use cluster::ClusterSettings;
 pub use dashboard::DashboardSettings;
 pub use embedded::{
-    Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError, StartError,
-    SubmitError, embedded, settings_table,
+    ChangeError, Embedded, Ended, InvalidJob, Job, JobHandle, Laneway, ResultError, ShutdownError,
+    StartError, SubmitError, embedded, settings_table,
 };
 pub use laneway_browser::{
     Browsers, BrowsersError, OpenBrowser, Profile, ProfileError, ProfileFields, ProfileId, ProfilePatch,
     Profiles, ProxySpec, Tabs,
 };
+pub use laneway_core::TraceContext;
 pub use laneway_core::capacity::{Hours, QuietRule, QuietState};
 pub use laneway_core::engine::{Explanation, Hold};
 pub use laneway_core::{
-    Backoff, Bytes, DropPolicy, Failure, Jitter, JobId, JobState, Name, Outcome, Reason, Rejection,
-    RejectionCode, RetryPolicy, Session, SessionMode, Span,
+    Backoff, Bytes, DropPolicy, Failure, Jitter, JobId, JobPatch, JobState, Name, Outcome, Reason, Rejection,
+    RejectionCode, RetryPolicy, Session, SessionMode, Span, StartAt,
 };
 pub use laneway_runtime::{Clock, Handlers, IntoOutcome, JobContext, Stopped, WaitError};
+pub use mcp_settings::McpSettings;
 pub use schema::config_schema;
+
+/// The programs of the guide compile.
+#[cfg(all(doctest, feature = "program"))]
+#[doc = include_str!("../../../docs/guides/rust.md")]
+struct GuideToRust;

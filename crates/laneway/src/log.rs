@@ -81,9 +81,11 @@ pub fn start_worker(config: &LogConfig, color: bool) -> anyhow::Result<()> {
         "message" => write!(writer, "{value:?}"),
         // They are in the banner of the worker.
         "tenant" | "sender.id" => Ok(()),
-        // Every command accepts the short form, and the line fits a terminal.
-        "corr" => write!(writer, " job={}", short_id(&unquoted(value))),
+        // Every command accepts the short form, and the line of a failed job fits a terminal of 80 columns.
+        "corr" => write!(writer, " {}", short_id(&unquoted(value))),
         "seq" => write!(writer, " attempt={value:?}"),
+        "took_ms" => write!(writer, " {value:?}ms"),
+        "code" | "kind" => write!(writer, " {}", unquoted(value)),
         name => write!(writer, " {name}={}", unquoted(value)),
     });
     let colors = color && io::stderr().is_terminal();

@@ -5,6 +5,7 @@ mod client;
 mod commands;
 mod dialects;
 mod exit;
+mod inbox;
 mod log;
 mod mcp;
 mod output;

@@ -14,7 +14,7 @@ use axum::http::{HeaderValue, Method, Uri};
 use axum::response::Response;
 use laneway_api::{Api, ApiError, Code, Peer};
 use laneway_core::Name;
-use laneway_mcp::{Answering, ApiClient, ApiRequest, ApiResponse, HttpEndpoint, Unanswered};
+use laneway_mcp::{Answering, ApiClient, ApiRequest, ApiResponse, HttpEndpoint, Trace, Unanswered};
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::dialect::{self, Dialect, Route};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,10 @@ const FORWARDED: [HeaderName; 5] = [
     HeaderName::from_static("sec-fetch-site"),
     HeaderName::from_static("laneway-tenant"),
 ];
+
+/// The headers of a trace context.
+const TRACE: [HeaderName; 2] =
+    [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
 
 /// The route `/mcp`. Its streams end with `stop`.
 pub fn endpoint(api: &Api, stop: CancellationToken) -> Dialect {
@@ -78,7 +82,7 @@ impl ApiClient for InProcess {
 
 /// The request to the native router, with the connection and the credentials of the call.
 fn native_request(request: ApiRequest, http: Option<&Parts>) -> Option<Request> {
-    let ApiRequest { method, path, body } = request;
+    let ApiRequest { method, path, body, trace } = request;
     let http = http?;
     let has_body = body.is_some();
     let mut native = Request::new(body.map_or_else(Body::empty, Body::from));
@@ -89,11 +93,32 @@ fn native_request(request: ApiRequest, http: Option<&Parts>) -> Option<Request> 
             native.headers_mut().append(&name, value.clone());
         }
     }
+    // The trace of the call itself is nearer than that of its transport.
+    for (name, value) in trace_headers(trace).unwrap_or_else(|| {
+        let of_transport = |name: &HeaderName| Some((name.clone(), http.headers.get(name)?.clone()));
+        TRACE.iter().filter_map(of_transport).collect()
+    }) {
+        native.headers_mut().insert(name, value);
+    }
     if has_body {
         native.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     native.extensions_mut().insert(http.extensions.get::<Peer>()?.clone());
     Some(native)
+}
+
+/// The headers of a trace context. `None`: the call has none, or it cannot be sent.
+pub fn trace_headers(trace: Option<Trace>) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    let Trace { parent, state } = trace?;
+    let [parent_name, state_name] = TRACE;
+    let parent = HeaderValue::try_from(parent).ok()?;
+    let state = state.and_then(|state| HeaderValue::try_from(state).ok());
+    Some(
+        [(parent_name, Some(parent)), (state_name, state)]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect(),
+    )
 }
 
 /// The method of a request.
@@ -142,6 +167,7 @@ fn denied(why: &Denied, request: &Name) -> Response {
         }
         Denied::Forbidden(detail) => ApiError::new(Code::Forbidden, detail.clone()),
         Denied::Misdirected(detail) => ApiError::new(Code::Misdirected, detail.clone()),
+        Denied::ForeignOrigin(detail) => ApiError::new(Code::OriginDenied, detail.clone()),
         Denied::UnknownMethod => {
             ApiError::new(Code::MethodNotAllowed, "send a POST; this server keeps no sessions of MCP")
         }

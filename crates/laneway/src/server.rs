@@ -1,59 +1,69 @@
-//! A server in this process: the scheduler with the sample kinds, the HTTP API and the dialects.
+//! A server in this process: the scheduler with the sample kinds, the HTTP API and the dialects. With a store in PostgreSQL it is a
+//! node of a cluster, which may or may not own the scheduler.
+
+mod apps;
+mod node;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::Extensions;
-use laneway::{DashboardSettings, Laneway, StartError};
-use laneway_api::{
-    Api, Peer, TlsListener, check_listen, router, router_of, router_with, serve_app, serve_app_tls,
-};
-use laneway_compat::agent_turn::is_allowed;
+use laneway::{Laneway, StartError};
+use laneway_api::{TlsListener, check_listen, serve_app, serve_app_tls};
 use laneway_compat::outbound::Deliveries;
-use laneway_dashboard::{Dashboard, Settings as DashboardMount};
 use laneway_runtime::config::{Config, Layers, Overrides, ServerConfig};
-use laneway_store::StoreError;
+use laneway_store::{StoreAddress, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::dialects;
 use crate::exit::{CliError, Exit};
-use crate::mcp;
 use crate::samples;
 use crate::settings::wrong_config;
+use apps::Apps;
+use node::Node;
 
 /// A running server.
 pub struct Server {
-    laneway: Laneway,
     config: ServerConfig,
     address: SocketAddr,
     dialects: Vec<(&'static str, String)>,
     dashboard: Option<String>,
-    /// Publishes the answers of cron turns while the server runs.
-    _deliveries: Deliveries,
+    runs: Runs,
     stop: CancellationToken,
     serving: Mutex<Vec<JoinHandle<io::Result<()>>>>,
 }
 
+/// What runs behind the listeners.
+enum Runs {
+    /// The scheduler of this process.
+    Alone {
+        laneway: Laneway,
+        /// Publishes the answers of cron turns while the server runs.
+        _deliveries: Deliveries,
+    },
+    /// A node of a cluster.
+    Node(Node),
+}
+
 impl Server {
-    /// Opens the data directory, recovers, and listens.
+    /// Opens the data directory, recovers, and listens; or joins the cluster of a database.
     pub async fn start(layers: Layers) -> anyhow::Result<Server> {
         let config = layers.resolve(&Overrides::none()).map_err(wrong_config)?;
-        let kinds = samples::handlers(|kind| config.targets.keys().any(|target| target.as_str() == kind));
-        let embedded = laneway::embedded().layers(layers).handlers(kinds).tab_actions().browsers();
-        let laneway = embedded.start().await.map_err(not_started)?;
+        if let StoreAddress::Postgres(url) = &config.server.store {
+            let url = url.to_string();
+            return Server::join(layers, config, &url).await;
+        }
+        let laneway = embedded(layers, &config).start().await.map_err(not_started)?;
         // The data directory is opened before the port, so that a second server reports the first one.
         match listen(&laneway, &config).await {
             Ok(Listening { address, dialects, dashboard, stop, serving }) => {
                 let serving = Mutex::new(serving);
                 let _deliveries = Deliveries::start(laneway.scheduler().clone());
-                let config = config.server;
-                Ok(Server { laneway, config, address, dialects, dashboard, _deliveries, stop, serving })
+                let (config, runs) = (config.server, Runs::Alone { laneway, _deliveries });
+                Ok(Server { config, address, dialects, dashboard, runs, stop, serving })
             }
             Err(error) => {
                 laneway.shutdown_within(Duration::ZERO).await?;
@@ -62,9 +72,38 @@ impl Server {
         }
     }
 
-    /// Its scheduler.
-    pub fn laneway(&self) -> &Laneway {
-        &self.laneway
+    async fn join(layers: Layers, config: Config, url: &str) -> anyhow::Result<Server> {
+        let stop = CancellationToken::new();
+        let (node, listening) = Node::start(layers, &config, url, &stop).await?;
+        let Listening { address, dialects, dashboard, stop, serving } = listening;
+        let (config, runs, serving) = (config.server, Runs::Node(node), Mutex::new(serving));
+        Ok(Server { config, address, dialects, dashboard, runs, stop, serving })
+    }
+
+    /// The scheduler. `None`: another node has it.
+    pub fn laneway(&self) -> Option<Laneway> {
+        match &self.runs {
+            Runs::Alone { laneway, .. } => Some(laneway.clone()),
+            Runs::Node(node) => node.laneway(),
+        }
+    }
+
+    /// How long a stop may take.
+    pub fn drain_limit(&self) -> Duration {
+        self.laneway()
+            .map_or(self.config.drain_limit, |laneway| laneway.live_config().current().server.drain_limit)
+    }
+
+    /// Reads the configuration and the certificates again. A node that does not own the scheduler reads the configuration when it
+    /// takes it over.
+    pub async fn reload(&self) {
+        if let Runs::Node(node) = &self.runs {
+            node.reload_certificates();
+        }
+        if let Some(laneway) = self.laneway() {
+            // The reload logs its own outcome.
+            drop(laneway.reload().await);
+        }
     }
 
     /// Its URL on this machine.
@@ -88,21 +127,39 @@ impl Server {
         dir.canonicalize().unwrap_or_else(|_| dir.to_owned())
     }
 
-    /// True while calls need neither a token nor a certificate.
-    pub fn is_open(&self) -> bool {
-        self.laneway.scheduler().tokens().is_empty() && !asks_for_certificates(&self.config)
+    /// Its store, if that is not in the data directory.
+    pub fn store(&self) -> Option<String> {
+        self.config.store.directory().is_none().then(|| self.config.store.to_string())
     }
 
-    /// Waits until the scheduler has ended by itself, which happens only when its store fails.
+    /// True while calls need neither a token nor a certificate.
+    pub fn is_open(&self) -> bool {
+        let without_tokens = match &self.runs {
+            Runs::Alone { laneway, .. } => laneway.scheduler().tokens().is_empty(),
+            Runs::Node(node) => node.is_open(),
+        };
+        without_tokens && !asks_for_certificates(&self.config)
+    }
+
+    /// Waits until the scheduler has ended by itself, which happens only when its store fails. A node of a cluster goes on then,
+    /// unless it cannot.
     pub async fn broken(&self) {
-        // `stop` reports how it ended.
-        let _ = self.laneway.ended().await;
+        match &self.runs {
+            // `stop` reports how it ended.
+            Runs::Alone { laneway, .. } => drop(laneway.ended().await),
+            Runs::Node(node) => node.broken().await,
+        }
     }
 
     /// Drains within `limit`, then stops listening: calls are answered until the last attempt has ended. May
     /// be called again with a shorter limit.
     pub async fn stop(&self, limit: Duration) -> anyhow::Result<()> {
-        let drained = self.laneway.shutdown_within(limit).await;
+        let drained = match &self.runs {
+            Runs::Alone { laneway, .. } => {
+                laneway.shutdown_within(limit).await.map(drop).map_err(anyhow::Error::from)
+            }
+            Runs::Node(node) => node.stop(limit).await,
+        };
         self.stop.cancel();
         let serving = std::mem::take(&mut *self.serving.lock().unwrap_or_else(PoisonError::into_inner));
         if drained.is_ok() {
@@ -110,13 +167,16 @@ impl Server {
                 serving.await??;
             }
         }
-        match drained {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                Err(CliError::new(Exit::Store, format!("{error}\nthe next start recovers the jobs")).into())
-            }
-        }
+        drained.map_err(|error| {
+            CliError::new(Exit::Store, format!("{error}\nthe next start recovers the jobs")).into()
+        })
     }
+}
+
+/// The scheduler of a server, before it is started.
+fn embedded(layers: Layers, config: &Config) -> laneway::Embedded {
+    let kinds = samples::handlers(|kind| config.targets.keys().any(|target| target.as_str() == kind));
+    laneway::embedded().layers(layers).handlers(kinds).tab_actions().browsers()
 }
 
 /// The listeners of the server.
@@ -132,37 +192,21 @@ struct Listening {
 /// the first one answers.
 async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening> {
     let server = &config.server;
-    let api = Api::new(laneway.scheduler().clone(), laneway.live_config().clone(), is_allowed)?;
-    if let Some(browsers) = laneway.browsers() {
-        api.serve_browsers(browsers.clone());
-    }
-    api.resume_operations();
-    let (apart, beside): (Vec<_>, Vec<_>) = dialects::switched_on(laneway, &config.dialects)
-        .into_iter()
-        .partition(|(_, mount)| mount.listen.is_some());
-    let main = bind(laneway, server, server.listen, "--listen").await?;
-    let address = main.local_addr()?;
-    let at = |name, listener: &TcpListener, prefix: &str| {
-        Ok::<_, io::Error>((name, format!("{}{prefix}", url_of(server, listener.local_addr()?))))
-    };
-    let mut urls = Vec::new();
-    for (dialect, mount) in &beside {
-        urls.push(at(dialect.name, &main, &mount.prefix)?);
-    }
-    check_prefix(config, beside.iter().map(|(dialect, mount)| (dialect.name, mount.prefix.as_str())))?;
     let stop = CancellationToken::new();
-    let mut mounted: Vec<_> = beside.into_iter().map(|(dialect, _)| dialect).collect();
-    mounted.push(mcp::endpoint(&api, stop.clone()));
-    let app =
-        router_with(api.clone(), mounted).map_err(|clash| CliError::new(Exit::Config, clash.to_string()))?;
-    let (app, dashboard) = with_dashboard(app, &api, config, &stop)?;
+    let main_listener = bind(laneway, server, server.listen, "--listen").await?;
+    let address = main_listener.local_addr()?;
+    let Apps { api, main, beside, apart, dashboard } = Apps::of(laneway, config, &stop)?;
     let dashboard = dashboard.map(|prefix| format!("{}{prefix}/", url_of(server, address)));
-    let mut apps = vec![(main, app)];
-    for (dialect, mount) in apart {
-        let key = format!("dialects.{}.listen", dialect.name);
+    let mut urls: Vec<_> = beside
+        .into_iter()
+        .map(|(name, prefix)| (name, format!("{}{prefix}", url_of(server, address))))
+        .collect();
+    let mut apps = vec![(main_listener, main)];
+    for (name, mount, app) in apart {
+        let key = format!("dialects.{name}.listen");
         let listener = bind(laneway, server, mount.listen.unwrap_or(server.listen), &key).await?;
-        urls.push(at(dialect.name, &listener, &mount.prefix)?);
-        apps.push((listener, router_of(&api, dialect)));
+        urls.push((name, format!("{}{}", url_of(server, listener.local_addr()?), mount.prefix)));
+        apps.push((listener, app));
     }
     let mut serving = Vec::new();
     for (listener, app) in apps {
@@ -176,60 +220,6 @@ async fn listen(laneway: &Laneway, config: &Config) -> anyhow::Result<Listening>
         });
     }
     Ok(Listening { address, dialects: urls, dashboard, stop, serving })
-}
-
-/// Adds the dashboard to the main port, if it is switched on. The result has its path.
-fn with_dashboard(
-    app: Router,
-    api: &Api,
-    config: &Config,
-    stop: &CancellationToken,
-) -> anyhow::Result<(Router, Option<String>)> {
-    let Some(DashboardSettings { prefix, .. }) =
-        DashboardSettings::of(config).filter(|settings| settings.enabled)
-    else {
-        return Ok((app, None));
-    };
-    let defaults = Config::builtin(laneway::config_schema()).to_json();
-    let mount = DashboardMount {
-        prefix: prefix.clone(),
-        tls: config.server.tls.is_some(),
-        defaults: Arc::new(defaults),
-        closing: stop.clone(),
-        carry,
-    };
-    let dashboard = Dashboard::new(router(api.clone()), mount)?;
-    api.serve_dashboard(prefix);
-    Ok((app.merge(dashboard.routes()), Some(prefix.clone())))
-}
-
-/// The dashboard and a dialect cannot have the same path.
-fn check_prefix<'a>(
-    config: &Config,
-    dialects: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> Result<(), CliError> {
-    let Some(DashboardSettings { enabled: true, prefix }) = DashboardSettings::of(config) else {
-        return Ok(());
-    };
-    let below = |path: &str| path == prefix || path.starts_with(&format!("{prefix}/"));
-    match dialects.into_iter().find(|(_, path)| below(path)) {
-        None => Ok(()),
-        Some((dialect, path)) => Err(CliError::new(
-            Exit::Config,
-            format!(
-                "dialects.{dialect}.prefix is {path:?}, the path of the dashboard; change dashboard.prefix"
-            ),
-        )),
-    }
-}
-
-/// What the gate of the API needs to know of a connection.
-fn carry(from: &Extensions) -> Extensions {
-    let mut carried = Extensions::new();
-    if let Some(peer) = from.get::<Peer>() {
-        carried.insert(peer.clone());
-    }
-    carried
 }
 
 /// Binds an address; `key` is the setting that selects another one.

@@ -19,6 +19,10 @@ pub struct ConfigFlags {
     /// The data directory
     #[arg(long, global = true, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// The store: sqlite:DIR, or postgres://user@host/database (other users of the machine see a password here; use
+    /// LANEWAY_SERVER__STORE)
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    pub store: Option<String>,
     /// Any key of the configuration; may be repeated
     #[arg(long = "set", global = true, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub settings: Vec<(String, Value)>,
@@ -31,7 +35,9 @@ impl ConfigFlags {
             .data_dir
             .as_ref()
             .map(|dir| ("server.data_dir".to_owned(), dir.display().to_string().into()));
-        let flags = laneway::settings_table(data_dir.into_iter().chain(self.settings.iter().cloned()));
+        let store = self.store.as_ref().map(|store| ("server.store".to_owned(), store.as_str().into()));
+        let flags = data_dir.into_iter().chain(store).chain(self.settings.iter().cloned());
+        let flags = laneway::settings_table(flags);
         Layers::read(laneway::config_schema(), self.config.as_deref(), environment.iter().cloned(), flags)
             .map_err(wrong_config)
     }
@@ -39,6 +45,19 @@ impl ConfigFlags {
     /// The configuration of all layers, without changes by API calls: those are in the data directory.
     pub fn resolve(&self, environment: &Environment) -> anyhow::Result<Config> {
         self.layers(environment)?.resolve(&Overrides::none()).map_err(wrong_config)
+    }
+
+    /// The data directory, for a command that works on its files. A store in PostgreSQL has none.
+    pub fn directory(&self, environment: &Environment, remedy: &str) -> anyhow::Result<PathBuf> {
+        let server = self.resolve(environment)?.server;
+        match server.store.directory() {
+            Some(dir) => Ok(dir.to_owned()),
+            None => {
+                let message =
+                    format!("the store is {}, which this command does not read; {remedy}", server.store);
+                Err(CliError::new(Exit::Rejected, message).into())
+            }
+        }
     }
 }
 
@@ -74,6 +93,7 @@ mod tests {
         let flags = ConfigFlags {
             config: None,
             data_dir: Some("elsewhere".into()),
+            store: None,
             settings: vec![parse_setting("lanes.main.running_max=8").unwrap()],
         };
         let config = flags.resolve(&Vec::new()).unwrap();

@@ -57,7 +57,7 @@ class Operations:
         )
 
     async def cancel_operation(self, id: str) -> types.Operation:
-        """Cancels a bulk operation. Jobs that it has canceled or retried stay so."""
+        """Cancels a bulk operation. What it has done with jobs stays done."""
         return await self._call(
             "POST",
             f"/v1/operations/{segment(id)}/cancel",
@@ -127,6 +127,17 @@ class Operations:
             "DELETE",
             f"/v1/instances/{segment(id)}",
             maybe(types.Instance.from_json),
+            repeatable=True,
+        )
+
+    async def delete_job(self, id: str) -> None:
+        """Deletes an ended job with its payload, result, attempts, logs and webhook delivery. Its events stay in
+        the event log.
+        """
+        return await self._call(
+            "DELETE",
+            f"/v1/jobs/{segment(id)}",
+            nothing,
             repeatable=True,
         )
 
@@ -874,7 +885,9 @@ class Operations:
         )
 
     async def start_bulk(self, body: types.BulkRequest) -> types.Operation:
-        """Starts a bulk operation: cancels or retries every job of a filter, in the background."""
+        """Starts a bulk operation: cancels, retries, reschedules or deletes every job of a filter, or changes
+        its priority, in the background.
+        """
         return await self._call(
             "POST",
             "/v1/jobs/bulk",
@@ -947,6 +960,18 @@ class Operations:
             "POST",
             f"/v1/profiles/{segment(id)}/trash",
             types.Profile.from_json,
+            repeatable=True,
+        )
+
+    async def update_job(self, id: str, body: types.JobPatchRequest | None = None) -> types.Job:
+        """Changes a waiting job: its priority, and when it starts at the earliest. It is applied completely or
+        not at all.
+        """
+        return await self._call(
+            "PATCH",
+            f"/v1/jobs/{segment(id)}",
+            types.Job.from_json,
+            body=body or {},
             repeatable=True,
         )
 

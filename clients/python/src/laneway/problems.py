@@ -62,11 +62,21 @@ class BodyTimeout(Problem):
 
 
 class AlreadyEnded(Problem):
-    """409: The job has ended and cannot be canceled. Remedy: nothing to do; `retry` creates a new one."""
+    """409: The job has ended and cannot be canceled or changed. Remedy: nothing to do; `retry` creates a new
+    one.
+    """
 
 
 class NotEnded(Problem):
-    """409: The job has not ended and cannot be retried. Remedy: wait, or cancel it first."""
+    """409: The job has not ended and cannot be retried or deleted. Remedy: wait, or cancel it first."""
+
+
+class NotWaiting(Problem):
+    """409: The job has an open attempt and cannot be changed. Remedy: wait for the attempt, or cancel the job."""
+
+
+class InUse(Problem):
+    """409: A run, kept keys, a webhook or another job needs the job. Remedy: `detail` says which."""
 
 
 class Conflict(Problem):
@@ -104,7 +114,9 @@ class Misdirected(Problem):
 
 
 class DeadlinePast(Problem):
-    """422: The deadline has passed, or `not_before` is after it. Remedy: `field` names the one to correct."""
+    """422: The deadline has passed, or `not_before` or `run_at` is after it. Remedy: `field` names the one to
+    correct.
+    """
 
 
 class IdempotencyMismatch(Problem):
@@ -227,6 +239,8 @@ BY_CODE: dict[str, type[Problem]] = {
     "body_timeout": BodyTimeout,
     "already_ended": AlreadyEnded,
     "not_ended": NotEnded,
+    "not_waiting": NotWaiting,
+    "in_use": InUse,
     "conflict": Conflict,
     "already_exists": AlreadyExists,
     "gone": Gone,

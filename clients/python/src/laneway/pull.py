@@ -121,6 +121,8 @@ class PullWorker:
             "node_type": lease.kind,
             "parameters": payload,
             "constraints": {},
+            "traceparent": answer.traceparent,
+            "tracestate": answer.tracestate,
         }
         reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue(64)
         task = Task(Order(TaskKey(lease.job, lease.attempt), dispatch), self.name, self._sink(reports))

@@ -33,7 +33,7 @@ class SyncOperations:
         return self._wait(self._operations.cancel_job(id))
 
     def cancel_operation(self, id: str) -> types.Operation:
-        """Cancels a bulk operation. Jobs that it has canceled or retried stay so."""
+        """Cancels a bulk operation. What it has done with jobs stays done."""
         return self._wait(self._operations.cancel_operation(id))
 
     def cancel_run(self, id: str) -> types.Run:
@@ -65,6 +65,12 @@ class SyncOperations:
         it.
         """
         return self._wait(self._operations.delete_instance(id))
+
+    def delete_job(self, id: str) -> None:
+        """Deletes an ended job with its payload, result, attempts, logs and webhook delivery. Its events stay in
+        the event log.
+        """
+        return self._wait(self._operations.delete_job(id))
 
     def delete_lane(self, name: str) -> None:
         """Removes a lane without jobs that was created through the API. Its ended jobs are kept for its
@@ -401,7 +407,9 @@ class SyncOperations:
         return self._wait(self._operations.start_browser(profile, body, idempotency_key=idempotency_key))
 
     def start_bulk(self, body: types.BulkRequest) -> types.Operation:
-        """Starts a bulk operation: cancels or retries every job of a filter, in the background."""
+        """Starts a bulk operation: cancels, retries, reschedules or deletes every job of a filter, or changes
+        its priority, in the background.
+        """
         return self._wait(self._operations.start_bulk(body))
 
     def stop_browser(self, profile: str, *, idempotency_key: str | None = None) -> types.Job:
@@ -433,6 +441,12 @@ class SyncOperations:
     def trash_profile(self, id: str) -> types.Profile:
         """Puts a profile into the recycle bin. Its browser must be closed."""
         return self._wait(self._operations.trash_profile(id))
+
+    def update_job(self, id: str, body: types.JobPatchRequest | None = None) -> types.Job:
+        """Changes a waiting job: its priority, and when it starts at the earliest. It is applied completely or
+        not at all.
+        """
+        return self._wait(self._operations.update_job(id, body))
 
     def update_profile(self, id: str, body: types.ProfilePatchRequest | None = None) -> types.Profile:
         """Changes a profile. An absent field keeps its value, `null` removes it. An open browser is not changed."""

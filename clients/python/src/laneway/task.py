@@ -96,6 +96,18 @@ class Task:
         return self._order.dispatch
 
     @property
+    def traceparent(self) -> str | None:
+        """The place of this attempt in its trace, as a `traceparent` (W3C Trace Context) for calls that the handler makes."""
+        value: str | None = self._order.dispatch.get("traceparent")
+        return value
+
+    @property
+    def tracestate(self) -> str | None:
+        """The `tracestate` that belongs to `traceparent`."""
+        value: str | None = self._order.dispatch.get("tracestate")
+        return value
+
+    @property
     def canceled(self) -> bool:
         """True when the handler must stop: the job was canceled, its time is over, or the lease of the worker ends."""
         return self._canceled.is_set()

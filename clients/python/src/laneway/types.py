@@ -172,6 +172,10 @@ AuditEntryAction: TypeAlias = Literal[
     "record.put",
     "record.deleted",
     "browser.crashed",
+    "store.damaged",
+    "job.rescheduled",
+    "job.priority_changed",
+    "job.deleted",
     "cmd.dispatch",
 ]
 BackoffRequestValue: TypeAlias = Literal[
@@ -211,6 +215,9 @@ BlockerCode: TypeAlias = Literal[
 BulkRequestAction: TypeAlias = Literal[
     "cancel",
     "retry",
+    "reschedule",
+    "delete",
+    "change_priority",
 ]
 CallerRole: TypeAlias = Literal[
     "admin",
@@ -284,6 +291,10 @@ EventType: TypeAlias = Literal[
     "record.put",
     "record.deleted",
     "browser.crashed",
+    "store.damaged",
+    "job.rescheduled",
+    "job.priority_changed",
+    "job.deleted",
 ]
 FireScheduleRequestMode: TypeAlias = Literal[
     "force",
@@ -359,6 +370,8 @@ ProblemCode: TypeAlias = Literal[
     "body_timeout",
     "already_ended",
     "not_ended",
+    "not_waiting",
+    "in_use",
     "conflict",
     "already_exists",
     "gone",
@@ -792,7 +805,9 @@ class BrowserTabList(Model):
 
 class _BulkRequest(TypedDict):
     action: BulkRequestAction
-    """What is done with each job: `cancel` (jobs that have not ended) or `retry` (jobs that have)."""
+    """What is done with each job: `cancel` (jobs that have not ended), `retry` and `delete` (jobs that have),
+    `reschedule` and `change_priority` (jobs that wait).
+    """
     filter: JobSelection
     """The jobs. At least one condition is required."""
 
@@ -800,8 +815,14 @@ class _BulkRequest(TypedDict):
 class BulkRequest(_BulkRequest, total=False):
     """A bulk operation to start."""
 
+    delay: Duration | None
+    """The same as a duration from now; `0s` means now. Not together with `run_at`. From 0s to 366d."""
     dry_run: bool
     """True: nothing is changed; the answer says how many jobs match."""
+    priority: int | None
+    """For `change_priority`: the priority. A lower number runs sooner."""
+    run_at: Time | None
+    """For `reschedule`: when the jobs start at the earliest (RFC 3339). A time in the past means now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1368,6 +1389,26 @@ class HistoryGroup(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HistoryLoad(Model):
+    """The load of the machine in an interval."""
+
+    busy: int
+    """The highest busy rating, 0 to 10."""
+    usable: int
+    """The fewest units that jobs might hold."""
+    used: int
+    """The most units that jobs held."""
+
+    @classmethod
+    def _fields(cls) -> Fields:
+        return {
+            "busy": ("busy", None),
+            "usable": ("usable", None),
+            "used": ("used", None),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class HistoryPoint(Model):
     """An interval."""
 
@@ -1389,6 +1430,7 @@ class HistoryPoint(Model):
     """How long jobs waited for their first attempt."""
     waiting: int
     """Jobs that waited: the sum of the highest samples of the lanes."""
+    load: HistoryLoad | None = None
 
     @classmethod
     def _fields(cls) -> Fields:
@@ -1396,6 +1438,7 @@ class HistoryPoint(Model):
             "at": ("at", parse_time),
             "canceled": ("canceled", None),
             "failed": ("failed", None),
+            "load": ("load", HistoryLoad.from_json),
             "run": ("run", Times.from_json),
             "running": ("running", None),
             "submitted": ("submitted", None),
@@ -1557,6 +1600,10 @@ class Job(Model):
     """Free labels."""
     timeout: str | None = None
     """How long one attempt may run."""
+    traceparent: str | None = None
+    """The `traceparent` that it was submitted with."""
+    tracestate: str | None = None
+    """The `tracestate` that it was submitted with."""
     waiting_for: str | None = None
     """Why it waits, in short. Only in lists that were requested with explanations."""
     warnings: list[Warning] = field(default_factory=list)
@@ -1603,6 +1650,8 @@ class Job(Model):
             "tags": ("tags", None),
             "tenant": ("tenant", None),
             "timeout": ("timeout", None),
+            "traceparent": ("traceparent", None),
+            "tracestate": ("tracestate", None),
             "waiting_for": ("waiting_for", None),
             "warnings": ("warnings", list_of(Warning.from_json)),
             "worker": ("worker", None),
@@ -1735,6 +1784,18 @@ class JobList(Model):
         }
 
 
+class JobPatchRequest(TypedDict, total=False):
+    """The changes of a waiting job. An absent field stays as it is."""
+
+    delay: Duration | None
+    """The same as a duration from now; `0s` means now. Not together with `run_at`. From 0s to 366d."""
+    priority: Priority | None
+    run_at: Time | None
+    """When it starts at the earliest (RFC 3339). A time in the past means now. It becomes the job's
+    `not_before`.
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobProgress(Model):
     """A progress report of a running job, in the live stream (`job.progress`)."""
@@ -1799,6 +1860,12 @@ class JobRequest(_JobRequest, total=False):
     """Free labels, at most 16."""
     timeout: Duration | None
     """How long one attempt may run, such as `"30s"`. From 1ms to 366d."""
+    traceparent: str | None
+    """The caller's place in its trace, as the header `traceparent` of W3C Trace Context has it. Defaults to that
+    header. It does not count for the idempotency key.
+    """
+    tracestate: str | None
+    """The `tracestate` that belongs to `traceparent`."""
     unique: bool | None
     """True: only a worker without another lease gets it. For lanes of pull workers."""
     worker: WorkerConstraints | None
@@ -1849,7 +1916,9 @@ class JobSelection(TypedDict, total=False):
     reason: str | None
     """One or more reasons of the end, separated by commas."""
     search: str | None
-    """Words of the kind, the agent, the tags or the error, or the beginning of an id."""
+    """Words of the kind, the agent, the tags or the error, or the beginning or the end of an id (at least 8
+    digits).
+    """
     session: str | None
     """The session."""
     state: str | None
@@ -2081,6 +2150,10 @@ class LeaseAnswer(Model):
     """The same in milliseconds."""
     timeout: str | None = None
     """How long the attempt may run."""
+    traceparent: str | None = None
+    """The `traceparent` for calls that the attempt makes."""
+    tracestate: str | None = None
+    """The `tracestate` that belongs to it."""
     ttl_ms: int | None = None
     """How long the lease lives without a heartbeat, in milliseconds."""
 
@@ -2096,6 +2169,8 @@ class LeaseAnswer(Model):
             "retry_after": ("retry_after", None),
             "retry_after_ms": ("retry_after_ms", None),
             "timeout": ("timeout", None),
+            "traceparent": ("traceparent", None),
+            "tracestate": ("tracestate", None),
             "ttl_ms": ("ttl_ms", None),
         }
 
@@ -2342,7 +2417,7 @@ class Operation(Model):
     """A bulk operation. It runs in the background and goes on after a restart of the server."""
 
     action: BulkRequestAction
-    """What is done with each job: `cancel` or `retry`."""
+    """What is done with each job: `cancel`, `retry`, `reschedule`, `delete` or `change_priority`."""
     done: int
     """Jobs for which the action succeeded so far."""
     failed: int
@@ -2367,6 +2442,10 @@ class Operation(Model):
     """Its id. Absent after a dry run, which is not stored."""
     matched: int | None = None
     """How many jobs matched when it started. Absent where counting them would take too long."""
+    priority: int | None = None
+    """Of `change_priority`: the priority."""
+    run_at: datetime | None = None
+    """Of `reschedule`: when the jobs start at the earliest."""
     tenant: str | None = None
     """The tenant whose jobs it is about. Absent: those of all tenants."""
 
@@ -2385,6 +2464,8 @@ class Operation(Model):
             "finished_at": ("finished_at", parse_time),
             "id": ("id", None),
             "matched": ("matched", None),
+            "priority": ("priority", None),
+            "run_at": ("run_at", parse_time),
             "state": ("state", None),
             "tenant": ("tenant", None),
         }
@@ -3716,6 +3797,12 @@ class JobOptions(TypedDict, total=False):
     """Free labels, at most 16."""
     timeout: Duration | None
     """How long one attempt may run, such as `"30s"`. From 1ms to 366d."""
+    traceparent: str | None
+    """The caller's place in its trace, as the header `traceparent` of W3C Trace Context has it. Defaults to that
+    header. It does not count for the idempotency key.
+    """
+    tracestate: str | None
+    """The `tracestate` that belongs to `traceparent`."""
     unique: bool | None
     """True: only a worker without another lease gets it. For lanes of pull workers."""
     worker: WorkerConstraints | None

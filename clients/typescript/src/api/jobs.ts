@@ -1,10 +1,11 @@
-/** Jobs: submit, read, wait, cancel, retry, explain. */
+/** Jobs: submit, read, wait, change, cancel, retry, delete, explain. */
 
 import { randomUUID } from "node:crypto";
 
 import { ConflictError, JobNotSucceededError, TimeoutError } from "../errors.js";
 import type {
-  Attempt, BatchRequest, BatchResponse, Event, Explanation, Job, JobArtifact, JobList, JobRequest, LogLine, LogList, Operations,
+  Attempt, BatchRequest, BatchResponse, Event, Explanation, Job, JobArtifact, JobList, JobPatchRequest, JobRequest, LogLine, LogList,
+  Operations,
 } from "../generated/api.js";
 import type { CallOptions, Transport } from "../http.js";
 import { reasonOf } from "../waiting.js";
@@ -135,6 +136,16 @@ export class Jobs {
   /** Creates a new job from an ended one. It is never sent twice, because each call creates a job. */
   retry(id: string, options: CallOptions = {}): Promise<Job> {
     return this.#transport.call("retry_job", { ...options, path: { id }, repeatable: false });
+  }
+
+  /** Changes the priority or the start of a waiting job: all fields of the patch, or none. */
+  update(id: string, patch: JobPatchRequest, options: CallOptions = {}): Promise<Job> {
+    return this.#transport.call("update_job", { ...options, path: { id }, body: patch, repeatable: true });
+  }
+
+  /** Deletes an ended job. */
+  async delete(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.call("delete_job", { ...options, path: { id }, repeatable: true });
   }
 
   /** Why the job does not run. */

@@ -24,6 +24,10 @@ export interface LeasedJob {
   readonly lease: Lease;
   /** The payload of the job. */
   readonly payload: unknown;
+  /** The place of the attempt in its trace, as a `traceparent` (W3C Trace Context) for calls that the handler makes. */
+  readonly traceparent: string | undefined;
+  /** The `tracestate` that belongs to `traceparent`. */
+  readonly tracestate: string | undefined;
   /** Aborted when the handler must stop: the job was canceled, or the lease was lost. */
   readonly signal: AbortSignal;
   /** Reports progress, from 0 to 1. */
@@ -95,13 +99,14 @@ export class Leases {
       return { granted: false, reason: reason ?? "unknown", message: message ?? "", retryAfterMs: retryAfterMs ?? 1_000 };
     }
     const { lease, payload } = answer;
+    const trace = { traceparent: answer.traceparent ?? undefined, tracestate: answer.tracestate ?? undefined };
     const { controller, release: unfollow } = follow(options.signal);
     const renewal = new Renewal(this, lease.id, request.worker, controller, askedAt, answer.ttl_ms ?? TTL_DEFAULT_MS);
     const report = (progress: number, message?: string): Promise<void> =>
       this.report(lease.id, { worker: request.worker, progress, ...(message === undefined ? {} : { message }) });
     let end: LeaseRelease;
     try {
-      const result: unknown = await handler({ lease, payload, signal: controller.signal, report });
+      const result: unknown = await handler({ lease, payload, ...trace, signal: controller.signal, report });
       end = { worker: request.worker, outcome: "succeeded", ...(result === undefined ? {} : { result }) };
     } catch (error) {
       const { code, message, retryable } = failureOf(error);

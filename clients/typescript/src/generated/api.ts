@@ -76,7 +76,7 @@ export interface AttemptList {
 /** One audit entry: a caller, an action, and its outcome. */
 export interface AuditEntry {
   /** The action, such as `job.submitted`, `call.denied` or `cmd.dispatch`. */
-  action: "job.submitted" | "job.queued" | "job.assigned" | "job.started" | "job.retrying" | "job.succeeded" | "job.failed" | "job.canceled" | "job.rejected" | "attempt.released" | "config.changed" | "token.created" | "token.revoked" | "server.draining" | "call.rejected" | "call.denied" | "call.done" | "schedule.created" | "schedule.updated" | "schedule.deleted" | "schedule.toggled" | "schedule.fired" | "schedule.firing_ended" | "outbound" | "job.deferred" | "job.boosted" | "job.denied" | "run.submitted" | "run.started" | "run.succeeded" | "run.failed" | "run.canceled" | "job.returned" | "worker.connected" | "worker.superseded" | "worker.degraded" | "worker.lost" | "worker.drained" | "worker.saturated" | "worker.disconnected" | "worker.rebound" | "clock.jumped" | "keys.kept" | "keys.released" | "record.put" | "record.deleted" | "browser.crashed" | "cmd.dispatch";
+  action: "job.submitted" | "job.queued" | "job.assigned" | "job.started" | "job.retrying" | "job.succeeded" | "job.failed" | "job.canceled" | "job.rejected" | "attempt.released" | "config.changed" | "token.created" | "token.revoked" | "server.draining" | "call.rejected" | "call.denied" | "call.done" | "schedule.created" | "schedule.updated" | "schedule.deleted" | "schedule.toggled" | "schedule.fired" | "schedule.firing_ended" | "outbound" | "job.deferred" | "job.boosted" | "job.denied" | "run.submitted" | "run.started" | "run.succeeded" | "run.failed" | "run.canceled" | "job.returned" | "worker.connected" | "worker.superseded" | "worker.degraded" | "worker.lost" | "worker.drained" | "worker.saturated" | "worker.disconnected" | "worker.rebound" | "clock.jumped" | "keys.kept" | "keys.released" | "record.put" | "record.deleted" | "browser.crashed" | "store.damaged" | "job.rescheduled" | "job.priority_changed" | "job.deleted" | "cmd.dispatch";
   /**
    * The caller: a token's id, the identity of a client certificate, `open`, or a part of the server. For a
    * dispatch, the sender: `scheduler-control` or a worker.
@@ -201,12 +201,21 @@ export interface BrowserTabList {
 
 /** A bulk operation to start. */
 export interface BulkRequest {
-  /** What is done with each job: `cancel` (jobs that have not ended) or `retry` (jobs that have). */
-  action: "cancel" | "retry";
+  /**
+   * What is done with each job: `cancel` (jobs that have not ended), `retry` and `delete` (jobs that have),
+   * `reschedule` and `change_priority` (jobs that wait).
+   */
+  action: "cancel" | "retry" | "reschedule" | "delete" | "change_priority";
+  /** The same as a duration from now; `0s` means now. Not together with `run_at`. From 0s to 366d. */
+  delay?: string | null;
   /** True: nothing is changed; the answer says how many jobs match. */
   dry_run?: boolean;
   /** The jobs. At least one condition is required. */
   filter: JobSelection;
+  /** For `change_priority`: the priority. A lower number runs sooner. */
+  priority?: number | null;
+  /** For `reschedule`: when the jobs start at the earliest (RFC 3339). A time in the past means now. */
+  run_at?: string | null;
 }
 
 /** The caller, as the server authenticated it. */
@@ -369,7 +378,7 @@ export interface Event {
   /** The tenant of the event. Absent for events of the server itself. */
   tenant?: string | null;
   /** The type of the event, such as `job.succeeded`. */
-  type: "job.submitted" | "job.queued" | "job.assigned" | "job.started" | "job.retrying" | "job.succeeded" | "job.failed" | "job.canceled" | "job.rejected" | "attempt.released" | "config.changed" | "token.created" | "token.revoked" | "server.draining" | "call.rejected" | "call.denied" | "call.done" | "schedule.created" | "schedule.updated" | "schedule.deleted" | "schedule.toggled" | "schedule.fired" | "schedule.firing_ended" | "outbound" | "job.deferred" | "job.boosted" | "job.denied" | "run.submitted" | "run.started" | "run.succeeded" | "run.failed" | "run.canceled" | "job.returned" | "worker.connected" | "worker.superseded" | "worker.degraded" | "worker.lost" | "worker.drained" | "worker.saturated" | "worker.disconnected" | "worker.rebound" | "clock.jumped" | "keys.kept" | "keys.released" | "record.put" | "record.deleted" | "browser.crashed";
+  type: "job.submitted" | "job.queued" | "job.assigned" | "job.started" | "job.retrying" | "job.succeeded" | "job.failed" | "job.canceled" | "job.rejected" | "attempt.released" | "config.changed" | "token.created" | "token.revoked" | "server.draining" | "call.rejected" | "call.denied" | "call.done" | "schedule.created" | "schedule.updated" | "schedule.deleted" | "schedule.toggled" | "schedule.fired" | "schedule.firing_ended" | "outbound" | "job.deferred" | "job.boosted" | "job.denied" | "run.submitted" | "run.started" | "run.succeeded" | "run.failed" | "run.canceled" | "job.returned" | "worker.connected" | "worker.superseded" | "worker.degraded" | "worker.lost" | "worker.drained" | "worker.saturated" | "worker.disconnected" | "worker.rebound" | "clock.jumped" | "keys.kept" | "keys.released" | "record.put" | "record.deleted" | "browser.crashed" | "store.damaged" | "job.rescheduled" | "job.priority_changed" | "job.deleted";
 }
 
 /** A short form of an error. The job and its attempts have the full form. */
@@ -526,6 +535,16 @@ export interface HistoryGroup {
   wait: Times;
 }
 
+/** The load of the machine in an interval. */
+export interface HistoryLoad {
+  /** The highest busy rating, 0 to 10. */
+  busy: number;
+  /** The fewest units that jobs might hold. */
+  usable: number;
+  /** The most units that jobs held. */
+  used: number;
+}
+
 /** An interval. */
 export interface HistoryPoint {
   /** When it began. */
@@ -534,6 +553,7 @@ export interface HistoryPoint {
   canceled: number;
   /** Jobs that failed. */
   failed: number;
+  load?: HistoryLoad | null;
   /** How long attempts ran, without lost ones. */
   run: Times;
   /** Open attempts: the sum of the highest samples of the lanes. */
@@ -670,6 +690,10 @@ export interface Job {
   tenant: string;
   /** How long one attempt may run. */
   timeout?: string | null;
+  /** The `traceparent` that it was submitted with. */
+  traceparent?: string | null;
+  /** The `tracestate` that it was submitted with. */
+  tracestate?: string | null;
   /** Why it waits, in short. Only in lists that were requested with explanations. */
   waiting_for?: string | null;
   /** Likely mistakes in a request that was admitted. Only in responses to a submit. */
@@ -745,6 +769,18 @@ export interface JobList {
   next?: string | null;
 }
 
+/** The changes of a waiting job. An absent field stays as it is. */
+export interface JobPatchRequest {
+  /** The same as a duration from now; `0s` means now. Not together with `run_at`. From 0s to 366d. */
+  delay?: string | null;
+  priority?: Priority | null;
+  /**
+   * When it starts at the earliest (RFC 3339). A time in the past means now. It becomes the job's
+   * `not_before`.
+   */
+  run_at?: string | null;
+}
+
 /** A progress report of a running job, in the live stream (`job.progress`). */
 export interface JobProgress {
   /** The attempt that reported it. */
@@ -800,6 +836,13 @@ export interface JobRequest {
   tags?: string[] | null;
   /** How long one attempt may run, such as `"30s"`. From 1ms to 366d. */
   timeout?: string | null;
+  /**
+   * The caller's place in its trace, as the header `traceparent` of W3C Trace Context has it. Defaults to
+   * that header. It does not count for the idempotency key.
+   */
+  traceparent?: string | null;
+  /** The `tracestate` that belongs to `traceparent`. */
+  tracestate?: string | null;
   /** True: only a worker without another lease gets it. For lanes of pull workers. */
   unique?: boolean | null;
   worker?: WorkerConstraints | null;
@@ -837,7 +880,10 @@ export interface JobSelection {
   lane?: string | null;
   /** One or more reasons of the end, separated by commas. */
   reason?: string | null;
-  /** Words of the kind, the agent, the tags or the error, or the beginning of an id. */
+  /**
+   * Words of the kind, the agent, the tags or the error, or the beginning or the end of an id (at least 8
+   * digits).
+   */
   search?: string | null;
   /** The session. */
   session?: string | null;
@@ -999,6 +1045,10 @@ export interface LeaseAnswer {
   retry_after_ms?: number | null;
   /** How long the attempt may run. */
   timeout?: string | null;
+  /** The `traceparent` for calls that the attempt makes. */
+  traceparent?: string | null;
+  /** The `tracestate` that belongs to it. */
+  tracestate?: string | null;
   /** How long the lease lives without a heartbeat, in milliseconds. */
   ttl_ms?: number | null;
 }
@@ -1164,8 +1214,8 @@ export interface OpenBrowser {
 
 /** A bulk operation. It runs in the background and goes on after a restart of the server. */
 export interface Operation {
-  /** What is done with each job: `cancel` or `retry`. */
-  action: "cancel" | "retry";
+  /** What is done with each job: `cancel`, `retry`, `reschedule`, `delete` or `change_priority`. */
+  action: "cancel" | "retry" | "reschedule" | "delete" | "change_priority";
   /** When it was started. */
   created_at?: string | null;
   /** The caller that started it. */
@@ -1188,6 +1238,10 @@ export interface Operation {
   id?: string | null;
   /** How many jobs matched when it started. Absent where counting them would take too long. */
   matched?: number | null;
+  /** Of `change_priority`: the priority. */
+  priority?: number | null;
+  /** Of `reschedule`: when the jobs start at the earliest. */
+  run_at?: string | null;
   /** `running`, `done`, `canceled` or `failed`. */
   state: "running" | "done" | "canceled" | "failed";
   /** The tenant whose jobs it is about. Absent: those of all tenants. */
@@ -1254,7 +1308,7 @@ export type Priority = number | "urgent" | "high" | "normal" | "low" | "backgrou
 /** An error, sent as `application/problem+json`. */
 export interface Problem {
   /** A stable code for programs. */
-  code: "malformed_json" | "invalid_field" | "unknown_field" | "too_deep" | "invalid_id" | "invalid_cursor" | "unauthorized" | "forbidden" | "origin_denied" | "not_found" | "method_not_allowed" | "body_timeout" | "already_ended" | "not_ended" | "conflict" | "already_exists" | "gone" | "body_too_large" | "unsupported_media_type" | "range_not_satisfiable" | "misdirected" | "deadline_past" | "idempotency_mismatch" | "unknown_kind" | "unknown_lane" | "invalid" | "no_future_run" | "never_fits" | "batch_rejected" | "queue_full" | "stale" | "session_full" | "too_many_attempts" | "too_many" | "internal" | "damaged" | "worker_failed" | "worker_away" | "worker_timeout" | "draining" | "unavailable" | "storage_low";
+  code: "malformed_json" | "invalid_field" | "unknown_field" | "too_deep" | "invalid_id" | "invalid_cursor" | "unauthorized" | "forbidden" | "origin_denied" | "not_found" | "method_not_allowed" | "body_timeout" | "already_ended" | "not_ended" | "not_waiting" | "in_use" | "conflict" | "already_exists" | "gone" | "body_too_large" | "unsupported_media_type" | "range_not_satisfiable" | "misdirected" | "deadline_past" | "idempotency_mismatch" | "unknown_kind" | "unknown_lane" | "invalid" | "no_future_run" | "never_fits" | "batch_rejected" | "queue_full" | "stale" | "session_full" | "too_many_attempts" | "too_many" | "internal" | "damaged" | "worker_failed" | "worker_away" | "worker_timeout" | "draining" | "unavailable" | "storage_low";
   /** What was wrong, and the remedy. */
   detail: string;
   /** The path of the field, such as `retry.backoff.base`. */
@@ -2069,7 +2123,7 @@ export interface Operations {
     body: undefined;
     answer: Job;
   };
-  /** Cancels a bulk operation. Jobs that it has canceled or retried stay so. */
+  /** Cancels a bulk operation. What it has done with jobs stays done. */
   cancel_operation: {
     path: {
       id: string;
@@ -2159,6 +2213,18 @@ export interface Operations {
     query: undefined;
     body: undefined;
     answer: Instance | undefined;
+  };
+  /**
+   * Deletes an ended job with its payload, result, attempts, logs and webhook delivery. Its events stay in
+   * the event log.
+   */
+  delete_job: {
+    path: {
+      id: string;
+    };
+    query: undefined;
+    body: undefined;
+    answer: undefined;
   };
   /** Removes a lane without jobs that was created through the API. Its ended jobs are kept for its retention. */
   delete_lane: {
@@ -2504,7 +2570,7 @@ export interface Operations {
        * Only this action, such as `job.canceled` or `cmd.dispatch`; dispatches are shown only where they are
        * asked for
        */
-      action?: "job.submitted" | "job.queued" | "job.assigned" | "job.started" | "job.retrying" | "job.succeeded" | "job.failed" | "job.canceled" | "job.rejected" | "attempt.released" | "config.changed" | "token.created" | "token.revoked" | "server.draining" | "call.rejected" | "call.denied" | "call.done" | "schedule.created" | "schedule.updated" | "schedule.deleted" | "schedule.toggled" | "schedule.fired" | "schedule.firing_ended" | "outbound" | "job.deferred" | "job.boosted" | "job.denied" | "run.submitted" | "run.started" | "run.succeeded" | "run.failed" | "run.canceled" | "job.returned" | "worker.connected" | "worker.superseded" | "worker.degraded" | "worker.lost" | "worker.drained" | "worker.saturated" | "worker.disconnected" | "worker.rebound" | "clock.jumped" | "keys.kept" | "keys.released" | "record.put" | "record.deleted" | "browser.crashed" | "cmd.dispatch";
+      action?: "job.submitted" | "job.queued" | "job.assigned" | "job.started" | "job.retrying" | "job.succeeded" | "job.failed" | "job.canceled" | "job.rejected" | "attempt.released" | "config.changed" | "token.created" | "token.revoked" | "server.draining" | "call.rejected" | "call.denied" | "call.done" | "schedule.created" | "schedule.updated" | "schedule.deleted" | "schedule.toggled" | "schedule.fired" | "schedule.firing_ended" | "outbound" | "job.deferred" | "job.boosted" | "job.denied" | "run.submitted" | "run.started" | "run.succeeded" | "run.failed" | "run.canceled" | "job.returned" | "worker.connected" | "worker.superseded" | "worker.degraded" | "worker.lost" | "worker.drained" | "worker.saturated" | "worker.disconnected" | "worker.rebound" | "clock.jumped" | "keys.kept" | "keys.released" | "record.put" | "record.deleted" | "browser.crashed" | "store.damaged" | "job.rescheduled" | "job.priority_changed" | "job.deleted" | "cmd.dispatch";
     };
     body: undefined;
     answer: AuditList;
@@ -2959,7 +3025,10 @@ export interface Operations {
     body: StartBrowserRequest;
     answer: Job;
   };
-  /** Starts a bulk operation: cancels or retries every job of a filter, in the background. */
+  /**
+   * Starts a bulk operation: cancels, retries, reschedules or deletes every job of a filter, or changes its
+   * priority, in the background.
+   */
   start_bulk: {
     path: undefined;
     query: undefined;
@@ -3038,6 +3107,18 @@ export interface Operations {
     body: undefined;
     answer: Profile;
   };
+  /**
+   * Changes a waiting job: its priority, and when it starts at the earliest. It is applied completely or not
+   * at all.
+   */
+  update_job: {
+    path: {
+      id: string;
+    };
+    query: undefined;
+    body: JobPatchRequest;
+    answer: Job;
+  };
   /** Changes a profile. An absent field keeps its value, `null` removes it. An open browser is not changed. */
   update_profile: {
     path: {
@@ -3071,6 +3152,7 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   create_schedule: ["POST", "/v1/schedules"],
   create_token: ["POST", "/v1/tokens"],
   delete_instance: ["DELETE", "/v1/instances/{id}"],
+  delete_job: ["DELETE", "/v1/jobs/{id}"],
   delete_lane: ["DELETE", "/v1/lanes/{name}"],
   delete_profile: ["DELETE", "/v1/profiles/{id}"],
   delete_schedule: ["DELETE", "/v1/schedules/{id}"],
@@ -3158,6 +3240,7 @@ export const OPERATIONS: { readonly [Id in keyof Operations]: readonly [method: 
   submit_job: ["POST", "/v1/jobs"],
   submit_run: ["POST", "/v1/runs"],
   trash_profile: ["POST", "/v1/profiles/{id}/trash"],
+  update_job: ["PATCH", "/v1/jobs/{id}"],
   update_profile: ["PATCH", "/v1/profiles/{id}"],
   update_schedule: ["PATCH", "/v1/schedules/{id}"],
 };
@@ -3178,6 +3261,8 @@ export const PROBLEM_CODES = [
   "body_timeout",
   "already_ended",
   "not_ended",
+  "not_waiting",
+  "in_use",
   "conflict",
   "already_exists",
   "gone",

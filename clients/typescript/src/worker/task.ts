@@ -92,6 +92,16 @@ export class Task<Payload = Record<string, unknown>> {
     this.#deadlineMs = limitMs === undefined ? undefined : performance.now() + limitMs;
   }
 
+  /** The place of this attempt in its trace, as a `traceparent` (W3C Trace Context) for calls that the handler makes. */
+  get traceparent(): string | undefined {
+    return this.dispatch.traceparent;
+  }
+
+  /** The `tracestate` that belongs to `traceparent`. */
+  get tracestate(): string | undefined {
+    return this.dispatch.tracestate;
+  }
+
   /** The time left before the timeout of the attempt, if it has one. */
   get timeLeftMs(): number | undefined {
     return this.#deadlineMs === undefined ? undefined : Math.max(0, this.#deadlineMs - performance.now());

@@ -25,13 +25,20 @@ impl Identity {
         found.next().is_none().then_some(identity)
     }
 
-    fn parse(uri: &str) -> Option<Identity> {
+    /// Reads the URI. `None`: it is none of an identity.
+    pub fn parse(uri: &str) -> Option<Identity> {
         let (tenant, role) = uri.strip_prefix("laneway://tenant/")?.split_once("/role/")?;
         let tenant = match tenant {
             "*" => None,
             text => Some(Name::new(text).ok().filter(Name::is_plain)?),
         };
         Some(Identity { tenant, role: Role::parse(role)? })
+    }
+
+    /// Its URI.
+    pub fn uri(&self) -> String {
+        let tenant = self.tenant.as_ref().map_or("*", Name::as_str);
+        format!("laneway://tenant/{tenant}/role/{}", self.role.as_str())
     }
 
     /// The principal of this identity.
@@ -54,6 +61,9 @@ mod tests {
         assert_eq!(acme.bound, Some(Name::fixed("acme")));
         let all = Identity::parse("laneway://tenant/*/role/admin").unwrap().principal();
         assert_eq!((all.actor.as_str(), all.bound), ("cert:admin:*", None));
+        for uri in ["laneway://tenant/acme/role/submitter", "laneway://tenant/*/role/admin"] {
+            assert_eq!(Identity::parse(uri).unwrap().uri(), uri);
+        }
     }
 
     #[test]

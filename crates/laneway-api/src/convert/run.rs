@@ -79,12 +79,15 @@ fn chain(request: &NodeChain<'_>) -> Result<Chain, ApiError> {
     })
 }
 
-/// The idempotency key, with a digest of the rest of the request.
+/// The idempotency key, with a digest of the rest of the request, without traces.
 fn idempotency(request: &RunRequest<'_>) -> Result<Option<IdempotencyKey>, ApiError> {
     let Some(text) = &request.idempotency_key else { return Ok(None) };
     let key = name("idempotency_key", text)?;
     let mut asked = request.clone();
     asked.idempotency_key = None;
+    for node in &mut asked.nodes {
+        (node.job.traceparent, node.job.tracestate) = (None, None);
+    }
     let bytes = serde_json::to_vec(&asked).map_err(ApiError::internal)?;
     Ok(Some(IdempotencyKey { key, digest: Sha256::digest(&bytes).into() }))
 }

@@ -315,6 +315,8 @@ fn read_template(
         ("deadline", request.deadline.is_some()),
         ("idempotency_key", request.idempotency_key.is_some()),
         ("session.sent_at", sent_at),
+        ("traceparent", request.traceparent.is_some()),
+        ("tracestate", request.tracestate.is_some()),
     ] {
         if given {
             return Err(ApiError::field(field, "is set by the schedule; omit it"));

@@ -9,6 +9,7 @@ use laneway_core::job::session::{SESSION_DEBOUNCE_MAX, SESSION_DEBOUNCE_TOTAL_MA
 use laneway_core::job::{CALLBACK_URL_LEN_MAX, KEYS_MAX, TAGS_MAX};
 use laneway_core::lease::{CLAIM_KINDS_MAX, DenyReason};
 use laneway_core::schedule::{CATCH_UP_MAX, EVERY_MIN, JITTER_MAX, NotFired};
+use laneway_core::trace::TRACE_STATE_LEN_MAX;
 use laneway_core::worker::{DispatchLine, OFFER_LIST_MAX, PLACEMENT_LIST_MAX, RESOURCES_MAX, Standing};
 use laneway_core::{
     AttemptEnd, DeliveryState, Dispatch, DropPolicy, EventKind, FailurePolicy, FiringStatus, JobState, Name,
@@ -21,6 +22,7 @@ use laneway_wire::frame::TEXT_LEN_MAX;
 use serde_json::{Value, json};
 
 use super::spans::{moment, span, span_or_none};
+use crate::bulk;
 use crate::convert::{COUNT_MAX, FACTOR_MAX, PRIORITIES, SPAN_MAX};
 use crate::error::Code;
 use crate::query::LIMIT_MAX;
@@ -73,6 +75,10 @@ const SPAN: &str = "^([0-9]+d([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?|[0-9]+h([
 const MILLISECOND: Span = Span(1);
 /// Hours of the day, in UTC, an offset or a time zone.
 const HOURS: &str = "^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]( .+)?$";
+/// A `traceparent` of version 00 of W3C Trace Context.
+const TRACEPARENT: &str = "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$";
+/// Members of a `tracestate`.
+const TRACESTATE: &str = "^[a-z0-9][a-z0-9_*/@-]*=[!-+.-<>-~-]+(,[a-z0-9][a-z0-9_*/@-]*=[!-+.-<>-~-]+)*$";
 /// The hyphenated form of 128 bits.
 const HEX: &str = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
 
@@ -126,7 +132,7 @@ fn vocabulary(schema: &str, field: &str) -> Option<Value> {
     Some(match (schema, field) {
         ("Job" | "Explanation", "state") => values(&JobState::ALL.map(JobState::as_str)),
         ("Job" | "EventJob", "reason") => values(&Reason::ALL.map(Reason::as_str)),
-        ("BulkRequest" | "Operation", "action") => values(&["cancel", "retry"]),
+        ("BulkRequest" | "Operation", "action") => values(&bulk::ACTIONS),
         ("Operation", "state") => values(&["running", "done", "canceled", "failed"]),
         ("Attempt", "state") => {
             let open = [JobState::Assigned.as_str(), JobState::Running.as_str()];
@@ -301,6 +307,10 @@ fn text(schema: &str, field: &str) -> Option<Value> {
         ("PackageRequest", "sha256") => pattern("^[0-9A-Fa-f]{64}$"),
         ("TokenRequest", "note") => json!({"maxLength": 200}),
         ("Job" | "JobRequest", "hours") => pattern(HOURS),
+        ("Job" | "JobRequest" | "LeaseAnswer", "traceparent") => pattern(TRACEPARENT),
+        ("Job" | "JobRequest" | "LeaseAnswer", "tracestate") => {
+            json!({"maxLength": TRACE_STATE_LEN_MAX, "pattern": TRACESTATE})
+        }
         ("NodeBinding", "source") => pattern("^/(results|parameters)(/.*)?$"),
         ("NodeBinding", "target") => pattern("^/parameters(/.*)?$"),
         (_, "cron") => json!({"minLength": 1, "maxLength": 256}),
@@ -315,6 +325,7 @@ fn time(schema: &str, field: &str) -> Option<Value> {
         ("LaneRequest", "retention") => span(Span(0), config::SPAN_MAX),
         ("JobRequest", "timeout" | "queue_timeout" | "expected_duration")
         | ("TokenRequest" | "RotateTokenRequest", "expires_in") => span(MILLISECOND, SPAN_MAX),
+        ("JobPatchRequest" | "BulkRequest", "delay") => span(Span(0), SPAN_MAX),
         ("RotateTokenRequest", "grace") | ("BackoffSpec", "base" | "max") | ("JitterRequest", "add") => {
             span(Span(0), SPAN_MAX)
         }

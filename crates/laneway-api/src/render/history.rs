@@ -1,6 +1,6 @@
 //! Renders the history of the last hour and the last day.
 
-use laneway_runtime::history::{Activity, Group, Histogram, HistoryView, LaneSeries, Point, Range};
+use laneway_runtime::history::{Activity, Group, Histogram, HistoryView, LaneSeries, Load, Point, Range};
 use laneway_wire as wire;
 
 use super::time;
@@ -21,7 +21,7 @@ pub fn history(view: &HistoryView) -> wire::StatsHistory {
 }
 
 fn point(point: &Point) -> wire::HistoryPoint {
-    let Point { at, activity: of, waiting, running } = point;
+    let Point { at, activity: of, waiting, running, load } = point;
     let wire::HistoryActivity { submitted, succeeded, failed, canceled, wait, run } = activity(of);
     wire::HistoryPoint {
         at: time(*at),
@@ -33,6 +33,7 @@ fn point(point: &Point) -> wire::HistoryPoint {
         run,
         waiting: *waiting,
         running: *running,
+        load: load.map(|Load { busy, usable, used }| wire::HistoryLoad { busy, usable, used }),
     }
 }
 

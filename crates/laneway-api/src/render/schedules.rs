@@ -174,6 +174,9 @@ pub fn template(spec: &JobSpec) -> wire::JobRequest<'_> {
         hours: spec.capacity.hours.as_ref().map(|hours| hours.to_string().into()),
         expected_duration: optional_span(spec.capacity.expected_duration),
         unique: Some(true).filter(|_| spec.capacity.unique),
+        // Each firing begins a trace of its own.
+        traceparent: None,
+        tracestate: None,
     }
 }
 

@@ -1,21 +1,26 @@
-//! Jobs: shown, listed, explained, canceled and retried.
+//! Jobs: shown, listed, explained, changed, canceled, retried and deleted.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use laneway_core::{JobId, Reply, Span};
 use laneway_runtime::Retried;
 use laneway_runtime::store::{CountBy, JobView, Reader};
-use laneway_wire::{AttemptList, EventList, Explanation, Job, JobCounts, JobList, LogList, Problem};
+use laneway_wire::{
+    AttemptList, EventList, Explanation, Job, JobCounts, JobList, JobPatchRequest, LogList, Problem,
+};
 
 use crate::api::Api;
 use crate::auth::{self, Caller};
+use crate::body;
 use crate::convert;
 use crate::error::{ApiError, Code};
+use crate::json;
 use crate::query::{Call, JOB_FILTERS, NoInput, NoParameters, Parameters, PathJob};
 use crate::render;
 use crate::reply::{self, Answer};
@@ -146,6 +151,57 @@ pub async fn count_jobs(Call(api, caller): Call, list: Parameters) -> Answer {
         ApiError::new(Code::InvalidField, detail)
     };
     reply::ok(&render::job_counts(counts.ok_or_else(too_many)?))
+}
+
+/// Changes a waiting job: its priority, and when it starts at the earliest. It is applied completely or not at all.
+///
+/// A queued job with a later time is scheduled until then. A scheduled job whose time has come is queued. A job that waits for
+/// other nodes of its run waits for them first. Jobs of a session start in the order of their times.
+#[utoipa::path(
+    patch, path = "/v1/jobs/{id}", operation_id = "update_job", tag = "jobs", params(("id" = String, Path)),
+    request_body = JobPatchRequest<'_>,
+    responses((status = 200, description = "The changed job", body = Job<'_>), (status = 400, description = "malformed_json, invalid_field, unknown_field, invalid_id", body = Problem), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_waiting: an attempt is open; already_ended", body = Problem), (status = 422, description = "deadline_past, invalid: the node has no time of its own", body = Problem))
+)]
+pub async fn update_job(
+    Call(api, caller): Call,
+    PathJob(id): PathJob,
+    _: NoParameters,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    json::check_content_type(&parts.headers)?;
+    let bytes = body::read(&parts.headers, body, api.config.current().server.body_max).await?;
+    let request: JobPatchRequest<'_> = json::parse(&bytes, json::DEPTH_MAX)?;
+    let patch = convert::job_patch(&request)?;
+    match api.scheduler.update_job(caller.scope().cloned(), id, patch, caller.origin()).await? {
+        Reply::Updated { .. } => {
+            let view = find(&api, &caller, id).await?;
+            reply::ok(&render::job(&view, None))
+        }
+        Reply::Rejected(rejection) => Err(rejection.into()),
+        Reply::NotFound => {
+            let view = find(&api, &caller, id).await?;
+            let detail = format!("the job has ended ({}) and cannot be changed", view.state());
+            Err(ApiError::new(Code::AlreadyEnded, detail))
+        }
+        other => Err(ApiError::internal(format!("the engine answered a change with {other:?}"))),
+    }
+}
+
+/// Deletes an ended job with its payload, result, attempts, logs and webhook delivery. Its events stay in the event log.
+///
+/// Its idempotency key is free afterwards. Nodes of runs are deleted together with their run.
+#[utoipa::path(
+    delete, path = "/v1/jobs/{id}", operation_id = "delete_job", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 204, description = "The job is deleted"), (status = 404, description = "not_found", body = Problem), (status = 409, description = "not_ended: cancel the job first; in_use: it is a node of a run, keeps keys, its webhook is not delivered, or a job that it was merged into has not ended", body = Problem))
+)]
+pub async fn delete_job(Call(api, caller): Call, PathJob(id): PathJob, _: NoInput) -> Answer {
+    match api.scheduler.delete_job(caller.scope().cloned(), id, caller.origin()).await? {
+        Reply::Deleted { .. } => reply::no_content(),
+        Reply::Rejected(rejection) => Err(rejection.into()),
+        Reply::NotFound => Err(ApiError::no_job()),
+        other => Err(ApiError::internal(format!("the engine answered a deletion with {other:?}"))),
+    }
 }
 
 /// Cancels a job.

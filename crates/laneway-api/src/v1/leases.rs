@@ -4,6 +4,7 @@ use axum::extract::Request;
 use laneway_core::lease::{Claim, LeaseFor, LeaseMessage, LeaseRequest as Asked, LeaseUpdate};
 use laneway_core::{AttemptId, Denial, Grant, Holder, Name, Outcome, Reply};
 use laneway_runtime::config::format_span;
+use laneway_runtime::runs::LeasedWork;
 use laneway_wire::{
     Capacity, Lease, LeaseAlive, LeaseAnswer, LeaseBeat, LeaseList, LeaseRelease, LeaseReport, LeaseRequest,
     LeaseRevoke, Problem,
@@ -99,7 +100,11 @@ fn claim(caller: &Caller, asked: &LeaseRequest<'_>, holder: Holder) -> Result<Cl
 }
 
 async fn granted(api: &Api, caller: &Caller, grant: &Grant) -> Answer {
-    let payload = match api.scheduler.payload_of(grant.fence.job).await?.transpose() {
+    let (payload, trace) = match api.scheduler.work_of(grant.fence).await? {
+        None => (Ok(None), None),
+        Some(LeasedWork { payload, trace }) => (payload.map(Some), trace),
+    };
+    let payload = match payload {
         Ok(payload) => payload,
         // The payload of the node cannot be built, so no worker can run it.
         Err(clash) => {
@@ -112,6 +117,8 @@ async fn granted(api: &Api, caller: &Caller, grant: &Grant) -> Answer {
         granted: true,
         lease: Some(find(api, caller, grant.fence.attempt_id).await?),
         payload: payload.as_deref().map(render::raw),
+        traceparent: trace.as_ref().map(|trace| trace.parent()),
+        tracestate: trace.and_then(|trace| trace.state).map(Into::into),
         timeout: Some(format_span(grant.timeout)),
         deadline: grant.deadline.map(render::time),
         ttl_ms: Some(grant.lease.0),
@@ -127,6 +134,8 @@ fn not_granted(denied: &Denial) -> LeaseAnswer {
         granted: false,
         lease: None,
         payload: None,
+        traceparent: None,
+        tracestate: None,
         timeout: None,
         deadline: None,
         reason: Some(denied.reason.as_str().to_owned()),

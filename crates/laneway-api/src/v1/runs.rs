@@ -104,12 +104,17 @@ impl Preparer {
             run.idempotency_key = Some(Cow::Borrowed(key));
         }
         let spec = convert::run_spec(&run, &caller.tenant, &api.names)?;
+        let trace = convert::trace_of_headers(headers);
         let nodes = run.nodes.iter().enumerate().map(|(index, node)| {
             let within = |error: ApiError| error.within(&format!("nodes[{index}]"));
             if node.job.payload.is_some_and(|payload| payload.get().len() > body_max) {
                 return Err(within(body::too_large(body_max)));
             }
-            let member = convert::run_member(node, &spec, config.settings(), &api.names).map_err(within)?;
+            let mut member =
+                convert::run_member(node, &spec, config.settings(), &api.names).map_err(within)?;
+            if member.spec.trace.is_none() {
+                member.spec.trace = trace.clone();
+            }
             Ok((member, node.job.callback.as_deref().map(str::to_owned)))
         });
         let nodes = nodes.collect::<Result<_, _>>()?;

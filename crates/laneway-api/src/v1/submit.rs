@@ -71,7 +71,10 @@ pub async fn submit_job(Call(api, caller): Call, _: NoParameters, request: Reque
     if let Some(key) = key_of_header(&parts.headers, job.idempotency_key.as_deref())? {
         job.idempotency_key = Some(Cow::Borrowed(key));
     }
-    let submission = submission(&api, &caller, &job).await?;
+    let mut submission = submission(&api, &caller, &job).await?;
+    if submission.spec.trace.is_none() {
+        submission.spec.trace = convert::trace_of_headers(&parts.headers);
+    }
     submit_one(&api, &caller, submission, StatusCode::CREATED).await
 }
 
@@ -127,10 +130,14 @@ pub async fn submit_batch(Call(api, caller): Call, _: NoParameters, request: Req
     let mut submissions = Vec::with_capacity(jobs.len());
     let mut items: Vec<Result<JobSpec, ApiError>> = Vec::with_capacity(jobs.len());
     let callbacks = check_callbacks(&api, &caller, &jobs).await;
+    let trace = convert::trace_of_headers(&parts.headers);
     for (index, (job, callback)) in jobs.into_iter().zip(callbacks).enumerate() {
         let prepared = job.and_then(|job| {
             let (mut submission, _) = *job;
             submission.spec.callback = callback.transpose()?;
+            if submission.spec.trace.is_none() {
+                submission.spec.trace = trace.clone();
+            }
             let spec = with_defaults(&submission.spec, config.settings());
             submissions.push(submission);
             Ok(spec)

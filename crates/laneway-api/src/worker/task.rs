@@ -47,6 +47,8 @@ pub fn dispatch_of(task: &WorkerTask) -> Option<Dispatch> {
         concurrency_key: concurrency_key(spec),
         resource_refs: placement.map(|placement| refs(&placement.resources)).filter(|refs| !refs.is_empty()),
         affinity: placement.and_then(|placement| placement.affinity.as_ref()).map(affinity),
+        traceparent: work.trace.as_ref().map(|trace| Text::fixed(&trace.parent())),
+        tracestate: work.trace.as_ref().and_then(|trace| trace.state.as_deref()).map(Text::fixed),
     })
 }
 

@@ -230,6 +230,8 @@ fn payload(job: u128, parameters: &str) -> Dispatch {
         concurrency_key: None,
         resource_refs: None,
         affinity: None,
+        traceparent: None,
+        tracestate: None,
     }
 }
 

@@ -31,7 +31,8 @@ async fn answers_preflights_of_allowed_origins() {
         assert_eq!(header(&response, "access-control-allow-methods"), "GET, POST, PUT, PATCH, DELETE");
         assert_eq!(
             header(&response, "access-control-allow-headers"),
-            "authorization, content-type, idempotency-key, laneway-tenant, last-event-id"
+            "authorization, content-type, idempotency-key, laneway-tenant, last-event-id, mcp-method, mcp-name, \
+             mcp-protocol-version, mcp-session-id, traceparent, tracestate"
         );
         assert_eq!(header(&response, "access-control-max-age"), "600");
         assert_eq!(header(&response, "vary"), "origin");
@@ -58,7 +59,8 @@ async fn lets_allowed_origins_read_every_answer() {
         let response = send(&world, method, path, "https://page.example").await;
         assert_eq!(response.status(), status, "{method} {path}");
         assert_eq!(header(&response, "access-control-allow-origin"), "https://page.example", "{path}");
-        assert_eq!(header(&response, "access-control-expose-headers"), "request-id, retry-after, location");
+        let exposed = "request-id, retry-after, location, mcp-protocol-version, mcp-session-id";
+        assert_eq!(header(&response, "access-control-expose-headers"), exposed);
         assert_eq!(header(&response, "vary"), "origin");
     }
     world.token(None, laneway_core::Role::Admin).await;

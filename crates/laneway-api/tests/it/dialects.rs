@@ -9,12 +9,12 @@ use laneway_core::{Name, Role};
 use laneway_runtime::Caller;
 use laneway_runtime::caller::{Denied, Right};
 use laneway_runtime::dialect::{Dialect, Route};
-use laneway_store::MemoryStore;
 use reqwest::Client;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use crate::test_store::test_store;
 use crate::world::{START, start_api};
 
 /// Returns the caller.
@@ -59,7 +59,7 @@ struct Served {
 
 impl Served {
     async fn start(toml: &str, alone: bool, dialect: Dialect) -> Served {
-        let (api, scheduler, _, running) = start_api(Box::new(MemoryStore::new()), toml);
+        let (api, scheduler, _, running) = start_api(test_store(), toml);
         let app = match alone {
             true => router_of(&api, dialect),
             false => router_with(api.clone(), vec![dialect]).unwrap(),
@@ -143,8 +143,10 @@ async fn denials_have_the_form_of_the_dialect() {
 #[tokio::test]
 async fn pages_of_other_origins_and_foreign_hosts_are_denied() {
     let served = Served::start("", false, dialect("", &["/who"])).await;
-    for header in [("host", "evil.example"), ("origin", "http://evil.example")] {
-        assert!(served.call("GET", "/who", &[header]).await.1.starts_with("Misdirected("), "{header:?}");
+    for (header, why) in
+        [(("host", "evil.example"), "Misdirected("), (("origin", "http://evil.example"), "ForeignOrigin(")]
+    {
+        assert!(served.call("GET", "/who", &[header]).await.1.starts_with(why), "{header:?}");
     }
 }
 
@@ -225,7 +227,7 @@ async fn defect_13_request_ids_are_short_and_plain() {
 
 #[tokio::test]
 async fn a_path_that_is_in_use_is_an_error() {
-    let (api, _, _, _running) = start_api(Box::new(MemoryStore::new()), "");
+    let (api, _, _, _running) = start_api(test_store(), "");
     let clash = |dialect| router_with(api.clone(), vec![dialect]).err().unwrap().to_string();
     assert_eq!(
         clash(dialect("", &["/v1/jobs/{anything}"])),

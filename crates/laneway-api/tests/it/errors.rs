@@ -55,7 +55,7 @@ async fn errors_in_the_body() {
           EOF while parsing an object at line 1 column 11
         400 unknown_field: The field is unknown
           field: knd
-          knd: unknown field `knd`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`, `worker`
+          knd: unknown field `knd`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`, `worker`, `traceparent`, `tracestate`
         400 too_deep: The body is nested too deeply
           the body is nested deeper than 64 levels; use a flatter body
         422 deadline_past: The deadline has passed

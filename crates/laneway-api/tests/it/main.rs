@@ -16,10 +16,13 @@ mod events;
 mod first_use;
 mod history;
 mod instances;
+mod job_changes;
 mod jobs;
 mod lanes;
 mod leases;
 mod openapi;
+#[path = "../../../laneway-store/tests/it/postgres_server.rs"]
+mod postgres_server;
 mod profiles;
 mod runs;
 mod schedules;
@@ -27,6 +30,8 @@ mod server;
 mod sessions;
 mod submit;
 mod tenants;
+#[path = "../../../laneway-store/tests/it/test_store.rs"]
+mod test_store;
 mod tls;
 mod tokens;
 mod workers;

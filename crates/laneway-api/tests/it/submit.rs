@@ -193,7 +193,7 @@ async fn submits_a_batch_with_one_item_each() {
             {
               "problem": {
                 "code": "unknown_field",
-                "detail": "lne: unknown field `lne`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`, `worker`",
+                "detail": "lne: unknown field `lne`, expected one of `kind`, `payload`, `agent`, `lane`, `session`, `priority`, `keys`, `not_before`, `deadline`, `queue_timeout`, `timeout`, `retry`, `idempotency_key`, `tags`, `callback`, `cost`, `quiet`, `hours`, `expected_duration`, `unique`, `worker`, `traceparent`, `tracestate`",
                 "field": "lne",
                 "request_id": "<request>",
                 "status": 400,

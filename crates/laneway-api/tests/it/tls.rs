@@ -7,7 +7,6 @@ use laneway_api::{TlsListener, serve_tls};
 use laneway_core::Role;
 use laneway_runtime::config::TlsConfig;
 use laneway_runtime::{Running, Scheduler};
-use laneway_store::MemoryStore;
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use reqwest::{Certificate, Client, Identity};
@@ -16,6 +15,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use crate::test_store::test_store;
 use crate::world::{START, answer, start_api};
 
 /// A certificate authority.
@@ -73,7 +73,7 @@ pub async fn start_with(dir: &Path, server: &Authority, clients: Option<&Authori
         key: write(dir, "key.pem", &key),
         client_ca: clients.map(|clients| write(dir, "clients.pem", &clients.pem())),
     };
-    let (api, scheduler, _, running) = start_api(Box::new(MemoryStore::new()), toml);
+    let (api, scheduler, _, running) = start_api(test_store(), toml);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = CancellationToken::new();

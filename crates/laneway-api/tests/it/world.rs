@@ -13,12 +13,14 @@ use laneway_core::{Mono, Name, Now, Origin, Role, Seed, Wall};
 use laneway_runtime::config::{Layers, Overrides, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Handlers, Options, Running, Scheduler};
-use laneway_store::{MemoryStore, SqliteOptions, SqliteStore, Store};
+use laneway_store::{SqliteOptions, SqliteStore, Store};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::test_store::test_store;
 
 /// The start time of every test: 2023-11-14T22:13:20Z.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
@@ -44,7 +46,7 @@ impl World {
 
     /// The same with a configuration, written as TOML.
     pub async fn with_config(toml: &str) -> World {
-        World::over(Box::new(MemoryStore::new()), toml).await
+        World::over(test_store(), toml).await
     }
 
     /// A server with SQLite in `dir`.
@@ -81,7 +83,7 @@ impl World {
     /// A server that keeps only so many events in memory.
     pub async fn with_ring(events_len_max: usize) -> World {
         let adjust = |options: &mut Options| options.events_len_max = events_len_max;
-        World::around(start_api_with(Box::new(MemoryStore::new()), "", adjust)).await
+        World::around(start_api_with(test_store(), "", adjust)).await
     }
 
     async fn around((api, scheduler, clock, running): (Api, Scheduler, Clock, Running)) -> World {

@@ -62,8 +62,19 @@ impl PullError {
 
 /// The response to a request for work.
 pub(super) enum WorkResponse {
-    Granted { job: String, lease: String, kind: String, payload: Value, ttl: Duration },
+    Granted(Box<Work>),
     Denied { reason: String, retry_after: Duration },
+}
+
+/// A job that the worker got.
+pub(super) struct Work {
+    pub(super) job: String,
+    pub(super) lease: String,
+    pub(super) kind: String,
+    pub(super) payload: Value,
+    pub(super) traceparent: Option<String>,
+    pub(super) tracestate: Option<String>,
+    pub(super) ttl: Duration,
 }
 
 /// The response to a heartbeat.
@@ -228,13 +239,16 @@ impl Api {
 fn native_response(answer: &Value) -> Result<WorkResponse, PullError> {
     if answer["granted"] == true {
         let lease = &answer["lease"];
-        return Ok(WorkResponse::Granted {
+        let optional = |field: &str| answer[field].as_str().map(str::to_owned);
+        return Ok(WorkResponse::Granted(Box::new(Work {
             job: text(lease, "job")?,
             lease: text(lease, "id")?,
             kind: text(lease, "kind")?,
             payload: answer["payload"].clone(),
+            traceparent: optional("traceparent"),
+            tracestate: optional("tracestate"),
             ttl: ttl_of(answer).unwrap_or(TTL_DEFAULT),
-        });
+        })));
     }
     let retry_after = Duration::from_millis(answer["retry_after_ms"].as_u64().unwrap_or(1_500));
     Ok(WorkResponse::Denied { reason: text(answer, "message")?, retry_after })
@@ -243,13 +257,15 @@ fn native_response(answer: &Value) -> Result<WorkResponse, PullError> {
 fn synthia_response(answer: &Value) -> Result<WorkResponse, PullError> {
     if answer["denied"] == false {
         let (lease, job) = (&answer["lease"], &answer["job"]);
-        return Ok(WorkResponse::Granted {
+        return Ok(WorkResponse::Granted(Box::new(Work {
             job: text(lease, "job_id")?,
             lease: text(lease, "lease_id")?,
             kind: job["type"].as_str().or(job["job_type"].as_str()).unwrap_or_default().to_owned(),
             payload: job["payload"].clone(),
+            traceparent: None,
+            tracestate: None,
             ttl: ttl_of(answer).unwrap_or(TTL_DEFAULT),
-        });
+        })));
     }
     let retry_after = Duration::from_millis(answer["retry_after_ms"].as_u64().unwrap_or(1_500));
     Ok(WorkResponse::Denied { reason: text(answer, "reason")?, retry_after })

@@ -20,5 +20,7 @@ pub(crate) fn dispatch(task_id: &str, kind: &str) -> Dispatch {
         concurrency_key: None,
         resource_refs: None,
         affinity: None,
+        traceparent: None,
+        tracestate: None,
     }
 }

@@ -101,6 +101,17 @@ impl Task {
         &self.inner.dispatch
     }
 
+    /// The place of this attempt in its trace, as a `traceparent` for calls that the handler makes. `None`: the job has no
+    /// trace.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.inner.dispatch.traceparent.as_deref()
+    }
+
+    /// The `tracestate` that belongs to [`Task::traceparent`].
+    pub fn tracestate(&self) -> Option<&str> {
+        self.inner.dispatch.tracestate.as_deref()
+    }
+
     /// The parameters as JSON text.
     pub fn parameters(&self) -> &JsonObject {
         &self.inner.dispatch.parameters

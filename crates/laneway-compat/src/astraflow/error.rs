@@ -156,7 +156,7 @@ pub fn denied(denied: &Denied, _: &Name) -> Response {
             busy("too many bad tokens came from this address", *retry_after)
         }
         Denied::TooManyRequests { window, .. } => busy("too many requests came from this address", *window),
-        Denied::Forbidden(why) | Denied::Misdirected(why) => {
+        Denied::Forbidden(why) | Denied::Misdirected(why) | Denied::ForeignOrigin(why) => {
             Problem::new(StatusCode::FORBIDDEN, "forbidden", why.as_str())
         }
         Denied::UnknownMethod => {

@@ -353,7 +353,7 @@ pub fn denied(why: &Denied, request: &Name) -> Response {
         Denied::MissingToken => Problem::new(Code::TokenMissing, "send Authorization: Bearer <token>"),
         Denied::BadToken => Problem::of(Code::TokenInvalid),
         Denied::EndedToken => Problem::of(Code::TokenExpired),
-        Denied::Forbidden(why) | Denied::Misdirected(why) => {
+        Denied::Forbidden(why) | Denied::Misdirected(why) | Denied::ForeignOrigin(why) => {
             Problem::new(Code::PermissionDenied, why.as_str())
         }
         Denied::TooManyAttempts { retry_after } => {

@@ -147,7 +147,7 @@ fn not_admitted(why: &Denied) -> Problem {
             let message = "unauthorized: too many bad tokens came from this address";
             Problem::denied(message).retry(Some(retry_after.0))
         }
-        Denied::Forbidden(why) | Denied::Misdirected(why) => {
+        Denied::Forbidden(why) | Denied::Misdirected(why) | Denied::ForeignOrigin(why) => {
             Problem::denied(format!("permission denied: {why}"))
         }
         _ => Problem::new(Code::Internal, "internal error"),

@@ -143,7 +143,7 @@ pub fn denied(denied: &Denied, _: &Name) -> Response {
             let message = "too many bad tokens came from this address";
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message).retry_after(*retry_after)
         }
-        Denied::Forbidden(why) | Denied::Misdirected(why) => {
+        Denied::Forbidden(why) | Denied::Misdirected(why) | Denied::ForeignOrigin(why) => {
             Problem::new(StatusCode::FORBIDDEN, "forbidden", why.as_str())
         }
         Denied::TooManyRequests { max, window } => {

@@ -193,7 +193,7 @@ pub fn denied(why: &Denied, _: &Name) -> Response {
         Denied::TooManyAttempts { retry_after } => {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts").retry_after(*retry_after)
         }
-        Denied::Forbidden(why) | Denied::Misdirected(why) => {
+        Denied::Forbidden(why) | Denied::Misdirected(why) | Denied::ForeignOrigin(why) => {
             Problem::new(StatusCode::FORBIDDEN, why.as_str())
         }
         Denied::TooManyRequests { window, .. } => {

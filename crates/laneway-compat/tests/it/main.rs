@@ -11,5 +11,9 @@ mod goclaw;
 mod golden;
 mod instance;
 mod pinchtab;
+#[path = "../../../laneway-store/tests/it/postgres_server.rs"]
+mod postgres_server;
 mod synthia;
+#[path = "../../../laneway-store/tests/it/test_store.rs"]
+mod test_store;
 mod world;

@@ -15,13 +15,15 @@ use laneway_runtime::caller::Right;
 use laneway_runtime::config::{Layers, Schema};
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Options, Running, Scheduler};
-use laneway_store::{MemoryStore, Store};
+use laneway_store::Store;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::test_store::test_store;
 
 /// The start of every test with a manual clock: 2023-11-14T22:13:20Z.
 pub const START: Now = Now { mono: Mono(1_000), wall: Wall(1_700_000_000_000) };
@@ -47,18 +49,18 @@ pub struct World {
 impl World {
     /// A server over a store in memory, with a manual clock.
     pub async fn new(toml: &str) -> World {
-        World::over(Box::new(MemoryStore::new()), toml, Clock::manual(START)).await
+        World::over(test_store(), toml, Clock::manual(START)).await
     }
 
     /// The same in real time.
     pub async fn in_real_time(toml: &str) -> World {
-        World::over(Box::new(MemoryStore::new()), toml, Clock::system()).await
+        World::over(test_store(), toml, Clock::system()).await
     }
 
     /// A server that keeps only this many events in memory.
     pub async fn with_ring(toml: &str, events_len_max: usize) -> World {
         let adjust = |options: &mut Options| options.events_len_max = events_len_max;
-        World::adjusted(Box::new(MemoryStore::new()), toml, Clock::system(), adjust).await
+        World::adjusted(test_store(), toml, Clock::system(), adjust).await
     }
 
     /// A server over any store and clock.

@@ -37,6 +37,12 @@ impl Engine {
             Command::Cancel { tenant, job, origin } => {
                 self.cancel(now, tenant.as_ref(), job, &origin, effects)
             }
+            Command::Update { tenant, job, patch, origin } => {
+                self.update_job(now, tenant.as_ref(), job, patch, &origin, effects)
+            }
+            Command::Delete { tenant, job, stored, origin } => {
+                self.delete_job(now, tenant.as_ref(), (job, stored.map(|job| *job)), &origin, effects)
+            }
             Command::ReleaseKeys { tenant, job, origin } => {
                 self.release_keys(now, tenant.as_ref(), job, &origin, effects)
             }

@@ -1,9 +1,10 @@
-//! The life of a job: how it is submitted, created, recorded, canceled and finished.
+//! The life of a job: how it is submitted, created, changed, recorded, canceled, finished and deleted.
 
 mod attempt;
 pub(in crate::engine) mod cancel;
 mod check;
 pub(in crate::engine) mod create;
+mod delete;
 pub(in crate::engine) mod ending;
 pub(in crate::engine) mod finish;
 mod job;
@@ -13,6 +14,7 @@ pub(in crate::engine) mod record;
 pub(in crate::engine) mod recorded_rejections;
 pub(in crate::engine) mod submit;
 mod timing;
+mod update;
 
 pub(in crate::engine) use attempt::{Open, Resumed};
 pub(in crate::engine) use job::{Armed, Job, Times, Wake};
@@ -35,6 +37,8 @@ pub(in crate::engine) struct Jobs {
     hours: Interned<Hours>,
     /// Idempotency keys that the store does not know yet.
     fresh_keys: Fresh<(Name, Name), Prior>,
+    /// Deleted jobs that the store still has.
+    fresh_deleted: Fresh<JobId, ()>,
 }
 
 impl Jobs {
@@ -47,6 +51,7 @@ impl Jobs {
             policies: Interned::new(hashing),
             hours: Interned::new(hashing),
             fresh_keys: Fresh::default(),
+            fresh_deleted: Fresh::default(),
         }
     }
 
@@ -126,9 +131,15 @@ impl Jobs {
         }
     }
 
-    /// The store knows the idempotency keys up to this batch.
+    /// The store knows the idempotency keys and the deletions up to this batch.
     pub(in crate::engine) fn committed(&mut self, batch: BatchNumber) {
         self.fresh_keys.committed(batch);
+        self.fresh_deleted.committed(batch);
+    }
+
+    /// Is this a deleted job that the store still has?
+    pub(in crate::engine) fn is_being_deleted(&self, job: JobId) -> bool {
+        self.fresh_deleted.get(&job).is_some()
     }
 
     /// Adds a job, and makes it known by its id.

@@ -153,6 +153,11 @@ impl Keepers {
         Err(Failure::retryable("keys_not_kept", message))
     }
 
+    /// True for a job that keeps keys.
+    pub(in crate::engine) fn keeps(&self, job: JobId) -> bool {
+        self.by_job.contains_key(&job)
+    }
+
     fn insert(&mut self, job: JobId, keeper: Keeper) {
         self.by_tenant.entry(keeper.tenant).or_default().insert(job);
         self.by_job.insert(job, keeper);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::create::within_hours;
 use crate::engine::jobs::{Job, Open, Resumed, Wake};
 use crate::engine::leases::by_id::{LEASES, REJECTED_MAX};
 use crate::schedule::Plan;
@@ -113,7 +114,12 @@ impl Recovery {
         // A job whose time has not come has a rank ahead of all others; any other job is older than those to come.
         let waits_for_wall =
             row.spec.capacity.hours.is_some() || row.spec.not_before.is_some_and(|at| at > row.created_at);
-        let never_due = row.status.state == JobState::Scheduled && row.status.attempts == 0 && waits_for_wall;
+        let hours = row.spec.capacity.hours.as_ref();
+        let not_before = row.spec.not_before.map(|at| within_hours(hours, at));
+        // A call may give a job that was tried before another time.
+        let rescheduled = not_before.is_some() && not_before == row.status.wake_at;
+        let waits_for_wall = rescheduled || (waits_for_wall && row.status.attempts == 0);
+        let never_due = row.status.state == JobState::Scheduled && waits_for_wall;
         if !never_due {
             engine.clock.raise_rank(row.rank_time);
         }
@@ -132,7 +138,7 @@ impl Recovery {
             }
             JobState::Scheduled => {
                 let wake_at = row.status.wake_at.unwrap_or(self.now.wall);
-                let wake = if row.status.attempts > 0 {
+                let wake = if row.status.attempts > 0 && !rescheduled {
                     // Stored as a wall time; a clock that was set must not stretch it.
                     let longest = engine.jobs.retry_policy_of(job).backoff.longest();
                     let longest = longest.max(REJECTED_MAX).max(engine.settings.retry_after_max);

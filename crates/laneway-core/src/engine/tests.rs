@@ -15,9 +15,11 @@ mod webhooks;
 mod jobs {
     mod admission;
     mod cancel;
+    mod delete;
     mod recorded_rejections;
     mod retry;
     mod timeouts;
+    mod update;
 }
 mod leases {
     mod leased_executors;

@@ -2,15 +2,23 @@
 
 use askama::Template;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method};
-use laneway_wire::{ArtifactList, AttemptList, EventList, Explanation, Job, JobArtifact, LogLine, LogList};
+use axum::http::{HeaderValue, Method, StatusCode};
+use laneway_wire::{
+    ArtifactList, AttemptList, EventList, Explanation, Job, JobArtifact, JobPatchRequest, LogLine, LogList,
+    Priority,
+};
 
-use crate::call::{query, segment};
+use crate::call::{Failure, query, segment};
 use crate::context::{Answer, Context, Reply, text};
 use crate::format::{Moment, between, duration, millis, short, size, visible};
 use crate::viewer::Document;
 use crate::widgets::{Button, State};
 
+/// What the field for a start is, and an example.
+pub const START_FIELD: (&str, &str) =
+    ("Start: a duration from now such as 10m, 0s for now, or a time such as 2030-01-01T08:00:00Z", "10m");
+/// What the field for a priority is.
+pub const PRIORITY_LABEL: &str = "Priority: a lower number runs sooner";
 /// Log lines that the page shows: the last ones.
 const LINES_SHOWN: usize = 300;
 /// The longest log line that is shown, in characters.
@@ -69,7 +77,7 @@ struct AttemptRow {
 
 struct Line {
     at: String,
-    stream: String,
+    is_error: bool,
     text: String,
 }
 
@@ -138,13 +146,33 @@ fn buttons(context: &Context, job: &Job<'_>) -> Vec<Button> {
     }
     let at = format!("jobs/{}", segment(&job.id));
     match job.finished_at {
-        None => vec![
-            Button::new(context, &format!("{at}/cancel"), "Cancel job")
-                .danger()
-                .ask("Cancel this job? A running attempt must stop.")
-                .back(at),
-        ],
-        Some(_) => vec![Button::new(context, &format!("{at}/retry"), "Retry as a new job").primary()],
+        None => {
+            let mut buttons = Vec::new();
+            if matches!(job.state.as_ref(), "scheduled" | "queued") {
+                let (label, example) = START_FIELD;
+                let start = Button::new(context, &format!("{at}/reschedule"), "Reschedule");
+                let priority = Button::new(context, &format!("{at}/priority"), "Change priority");
+                buttons.push(start.input("start", label, example).back(at.clone()));
+                buttons.push(priority.input("priority", PRIORITY_LABEL, "-5").back(at.clone()));
+            }
+            buttons.push(
+                Button::new(context, &format!("{at}/cancel"), "Cancel job")
+                    .danger()
+                    .ask("Cancel this job? A running attempt must stop.")
+                    .back(at),
+            );
+            buttons
+        }
+        Some(_) => {
+            let mut buttons =
+                vec![Button::new(context, &format!("{at}/retry"), "Retry as a new job").primary()];
+            if context.may().operate {
+                buttons.push(Button::new(context, &format!("{at}/delete"), "Delete job").danger().ask(
+                    "Delete this job with its payload, result, attempts and logs? This cannot be undone.",
+                ));
+            }
+            buttons
+        }
     }
 }
 
@@ -202,8 +230,8 @@ fn facts(context: &Context, job: &Job<'_>) -> Vec<Fact> {
     facts.extend((job.cost > 0).then(|| plain("Cost", format!("{} units", job.cost))));
     facts.extend(optional("Hours", &job.hours));
     facts.extend(optional("Worker", &job.worker));
-    facts.extend(job.keys.iter().map(|(name, value)| plain("Key", format!("{name} = {value}"))));
-    facts.extend((!job.tags.is_empty()).then(|| plain("Tags", job.tags.join(", "))));
+    facts.extend(job.keys.iter().map(|(name, value)| plain("Key", visible(&format!("{name} = {value}")))));
+    facts.extend((!job.tags.is_empty()).then(|| plain("Tags", visible(&job.tags.join(", ")))));
     facts.extend(optional("Callback", &job.callback));
     facts.extend(optional("Submitted by", &job.submitted_by));
     facts
@@ -233,7 +261,9 @@ fn attempt_rows(context: &Context, job: &Job<'_>, list: &AttemptList) -> Vec<Att
     let life = begin.abs_diff(end);
     let share = |ms: u64| (ms.saturating_mul(1_000) / life).min(1_000);
     let rows = list.attempts.iter().map(|attempt| {
-        let from = attempt.opened_at.as_deref().and_then(millis).unwrap_or(begin).clamp(begin, end);
+        // The last attempt of an ended job has only the time of its start.
+        let opened = attempt.opened_at.as_deref().or(attempt.started_at.as_deref());
+        let from = opened.and_then(millis).unwrap_or(begin).clamp(begin, end);
         let to = attempt.finished_at.as_deref().and_then(millis).unwrap_or(context.now).clamp(from, end);
         let started = attempt.started_at.as_deref().or(attempt.opened_at.as_deref());
         let took = match (started, attempt.finished_at.as_deref()) {
@@ -246,7 +276,7 @@ fn attempt_rows(context: &Context, job: &Job<'_>, list: &AttemptList) -> Vec<Att
             number: attempt.attempt,
             state: State::new(&attempt.state),
             executor: attempt.executor.clone().unwrap_or_default(),
-            opened: Moment::optional(attempt.opened_at.as_deref(), context.now),
+            opened: Moment::optional(opened, context.now),
             took: took.unwrap_or_default(),
             error: attempt
                 .error
@@ -261,7 +291,7 @@ fn attempt_rows(context: &Context, job: &Job<'_>, list: &AttemptList) -> Vec<Att
 }
 
 /// The last log lines, and the number of those before them.
-async fn last_lines(context: &Context, at: &str) -> Result<(Vec<LogLine>, u64), crate::call::Failure> {
+async fn last_lines(context: &Context, at: &str) -> Result<(Vec<LogLine>, u64), Failure> {
     let mut lines: Vec<LogLine> = Vec::new();
     let (mut after, mut left_out) = (0, 0);
     for _ in 0..LOG_PAGES_MAX {
@@ -284,7 +314,7 @@ fn line(line: LogLine) -> Line {
     let cut: String = line.text.chars().take(LINE_CHARS_MAX).collect();
     let more = if cut.len() < line.text.len() { "…" } else { "" };
     let time = line.at.split('T').nth(1).unwrap_or(&line.at).trim_end_matches('Z').to_owned();
-    Line { at: time, stream: line.stream, text: format!("{}{more}", visible(&cut)) }
+    Line { at: time, is_error: line.stream == "stderr", text: format!("{}{more}", visible(&cut)) }
 }
 
 fn artifact_row(context: &Context, artifact: &JobArtifact) -> ArtifactRow {
@@ -316,6 +346,20 @@ fn event_rows(context: &Context, list: &EventList) -> Vec<EventRow> {
 
 /// Cancels or retries a job.
 pub async fn act(context: &Context, id: &str, action: &str) -> Answer {
+    let page = format!("jobs/{}", segment(id));
+    let at = format!("/v1/{page}");
+    match action {
+        "delete" => {
+            context.api.bytes(Method::DELETE, &at, None).await?;
+            return context.back("jobs", "The job is deleted.");
+        }
+        "reschedule" | "priority" => {
+            let patch = patch(context, action)?;
+            let _: Job<'static> = context.api.send(Method::PATCH, &at, &patch).await?;
+            return context.back(page, "The job is changed.");
+        }
+        _ => {}
+    }
     let answer = context.api.post(&format!("/v1/jobs/{}/{action}", segment(id))).await?;
     let job: Option<Job<'static>> = serde_json::from_slice(&answer).ok();
     match (action, job) {
@@ -324,6 +368,26 @@ pub async fn act(context: &Context, id: &str, action: &str) -> Answer {
         }
         _ => context.back(format!("jobs/{}", segment(id)), "The job is canceled."),
     }
+}
+
+/// What the reader has filled in, as a change of a waiting job.
+pub fn patch<'a>(context: &'a Context, action: &str) -> Result<JobPatchRequest<'a>, Failure> {
+    let bad = |detail: &str| Failure::new(StatusCode::BAD_REQUEST, detail);
+    if action == "reschedule" {
+        let (run_at, delay) =
+            start(context).ok_or_else(|| bad("start is empty; give a duration or a time"))?;
+        let (run_at, delay) = (run_at.map(Into::into), delay.map(Into::into));
+        return Ok(JobPatchRequest { run_at, delay, ..JobPatchRequest::default() });
+    }
+    let number = context.field("priority").and_then(|text| text.trim().parse().ok());
+    let number = number.ok_or_else(|| bad("priority must be a whole number, such as -5"))?;
+    Ok(JobPatchRequest { priority: Some(Priority::Number(number)), ..JobPatchRequest::default() })
+}
+
+/// The field `start` as a time or as a duration. Only times have a colon.
+pub fn start(context: &Context) -> Option<(Option<&str>, Option<&str>)> {
+    let text = context.field("start").map(str::trim).filter(|text| !text.is_empty())?;
+    Some(if text.contains(':') { (Some(text), None) } else { (None, Some(text)) })
 }
 
 /// The payload as a file.

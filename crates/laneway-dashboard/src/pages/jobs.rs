@@ -1,11 +1,14 @@
 //! The list of jobs: filters in the address, states as chips, and actions on selected jobs.
 
 use askama::Template;
-use laneway_wire::{Job, JobList};
+use axum::http::Method;
+use laneway_wire::{Job, JobList, JobPatchRequest};
 
-use crate::call::{query, segment};
+use crate::call::{Failure, query, segment};
 use crate::context::{Answer, Context, text};
-use crate::format::{Moment, between, count, duration, short};
+use crate::counts::Count;
+use crate::format::{Moment, between, count, duration, short, visible};
+use crate::pages::job::{self, PRIORITY_LABEL, START_FIELD};
 use crate::widgets::{Button, State};
 
 /// Every state of a job, in the order of its life.
@@ -14,6 +17,8 @@ const STATES: [&str; 8] =
 /// The filters besides the state.
 const FILTERS: [&str; 9] =
     ["search", "kind", "lane", "agent", "session", "tag", "error_code", "created_after", "created_before"];
+/// How many of the filters are shown at once. The others unfold.
+const FILTERS_SHOWN: usize = 4;
 /// Jobs of a page.
 const LIMIT: &str = "50";
 /// Most jobs that one form changes.
@@ -27,13 +32,18 @@ struct Jobs {
     back: String,
     chips: Vec<Chip>,
     filters: Vec<Filter>,
+    filters_open: bool,
     states: String,
     jobs: Vec<JobRow>,
     next: Option<String>,
     first: Option<String>,
     is_filtered: bool,
     may_act: bool,
+    may_delete: bool,
+    start: (&'static str, &'static str),
+    priority: &'static str,
     total: Option<String>,
+    is_counting: bool,
     bulk: Vec<Button>,
 }
 
@@ -46,6 +56,7 @@ struct Chip {
 
 struct Filter {
     name: &'static str,
+    text: &'static str,
     value: String,
     /// The list without this filter.
     without: String,
@@ -95,7 +106,7 @@ impl JobRow {
             agent: job.agent.clone().into_owned(),
             created: Moment::new(&job.created_at, context.now),
             took: took.unwrap_or_default(),
-            detail,
+            detail: visible(&detail),
             progress: job
                 .progress
                 .as_ref()
@@ -122,49 +133,66 @@ pub async fn list(context: &Context) -> Answer {
             .collect()
     };
     let mut pairs = filters("");
-    pairs.extend([
-        ("state", states.as_str()),
-        ("limit", LIMIT),
-        ("explain", "true"),
-        ("count", "true"),
-        ("cursor", cursor),
-    ]);
+    pairs.extend([("state", states.as_str()), ("limit", LIMIT), ("explain", "true"), ("cursor", cursor)]);
     let found: JobList<'static> = context.api.get(&format!("/v1/jobs{}", query(pairs))).await?;
+    let mut counted = filters("");
+    counted.push(("state", states.as_str()));
+    let total = context.counts.of(&context.view(), &query(counted), &context.api).await;
     let address = |states: &str, without: &str, cursor: &str| {
         let mut pairs = filters(without);
         pairs.extend([("state", states), ("cursor", cursor)]);
         format!("jobs{}", query(pairs))
     };
-    let chips = STATES.map(|name| {
-        let is_on = chosen.contains(&name);
-        let states: Vec<&str> = match is_on {
-            true => chosen.iter().copied().filter(|state| *state != name).collect(),
-            false => chosen.iter().copied().chain([name]).collect(),
-        };
-        Chip { name, href: address(&states.join(","), "", ""), is_on }
-    });
+    let chips = chips(&chosen, |states| address(states, "", ""));
     let page = Jobs {
         root: context.root.clone(),
         csrf: context.csrf.clone(),
         back: address(&states, "", cursor),
-        chips: chips.into(),
+        chips,
         filters: FILTERS
             .map(|name| Filter {
                 name,
+                text: match name {
+                    "error_code" => "error code",
+                    "created_after" => "submitted after",
+                    "created_before" => "submitted before",
+                    other => other,
+                },
                 value: context.field(name).unwrap_or_default().to_owned(),
                 without: address(&states, name, ""),
             })
             .into(),
+        filters_open: FILTERS[FILTERS_SHOWN..].iter().any(|name| context.field(name).is_some()),
         jobs: found.jobs.iter().map(|job| JobRow::new(context, job)).collect(),
         next: found.next.as_ref().map(|next| address(&states, "", next)),
         first: (!cursor.is_empty()).then(|| address(&states, "", "")),
         is_filtered: !states.is_empty() || FILTERS.iter().any(|name| context.field(name).is_some()),
         may_act: context.may().submit,
-        total: found.counts.as_ref().map(|counts| count(&counts.total)),
+        may_delete: context.may().operate,
+        start: START_FIELD,
+        priority: PRIORITY_LABEL,
+        is_counting: matches!(total, Count::Pending(_)),
+        total: match total {
+            Count::Known(number) | Count::Pending(Some(number)) => Some(count(&number)),
+            Count::Pending(None) | Count::Unknown => None,
+        },
         bulk: bulk_buttons(context, &states),
         states,
     };
     context.page("jobs", "Jobs", &page)
+}
+
+/// A chip for each state: a click adds the state, or removes it.
+fn chips(chosen: &[&str], address: impl Fn(&str) -> String) -> Vec<Chip> {
+    let chip = |name| {
+        let is_on = chosen.contains(&name);
+        let states: Vec<&str> = match is_on {
+            true => chosen.iter().copied().filter(|state| *state != name).collect(),
+            false => chosen.iter().copied().chain([name]).collect(),
+        };
+        Chip { name, href: address(&states.join(",")), is_on }
+    };
+    STATES.map(chip).into()
 }
 
 /// The buttons for all jobs that match the filters. Without a filter there are none.
@@ -181,24 +209,41 @@ fn bulk_buttons(context: &Context, states: &str) -> Vec<Button> {
         let button = Button::new(context, "operations", text).with("action", action);
         filters.iter().fold(button, |button, (name, value)| button.with(name, *value))
     };
-    vec![button("retry", "Retry all matching…"), button("cancel", "Cancel all matching…").danger()]
+    let (label, example) = START_FIELD;
+    let mut buttons = vec![
+        button("retry", "Retry all matching…"),
+        button("reschedule", "Reschedule all matching…").input("start", label, example),
+        button("change_priority", "Change priority of all matching…").input("priority", PRIORITY_LABEL, "-5"),
+        button("cancel", "Cancel all matching…").danger(),
+    ];
+    if context.may().operate {
+        buttons.push(button("delete", "Delete all matching…").danger());
+    }
+    buttons
 }
 
-/// Cancels or retries the selected jobs, one by one.
+/// Does the same with the selected jobs, one by one.
 pub async fn act_on_selected(context: &Context) -> Answer {
     let (action, done) = match context.field("action") {
         Some("cancel") => ("cancel", "Canceled"),
         Some("retry") => ("retry", "Retried"),
+        Some("reschedule") => ("reschedule", "Rescheduled"),
+        Some("priority") => ("priority", "Changed"),
+        Some("delete") => ("delete", "Deleted"),
         _ => return context.back("jobs", "Choose an action first."),
     };
     let ids: Vec<&str> = context.all("id").take(SELECTED_MAX).collect();
     if ids.is_empty() {
         return context.back("jobs", "Select jobs first.");
     }
+    let patch = match action {
+        "reschedule" | "priority" => Some(job::patch(context, action)?),
+        _ => None,
+    };
     let (mut changed, mut failure) = (0, None);
     for id in &ids {
-        match context.api.post(&format!("/v1/jobs/{}/{action}", segment(id))).await {
-            Ok(_) => changed += 1,
+        match act(context, id, action, patch.as_ref()).await {
+            Ok(()) => changed += 1,
             Err(error) if error.status.as_u16() == 403 => return Err(error),
             Err(error) => failure = Some(error),
         }
@@ -210,4 +255,22 @@ pub async fn act_on_selected(context: &Context) -> Answer {
         }
     };
     context.back("jobs", note)
+}
+
+/// Does it with one job.
+async fn act(
+    context: &Context,
+    id: &str,
+    action: &str,
+    patch: Option<&JobPatchRequest<'_>>,
+) -> Result<(), Failure> {
+    let at = format!("/v1/jobs/{}", segment(id));
+    match (action, patch) {
+        (_, Some(patch)) => {
+            let _: Job<'static> = context.api.send(Method::PATCH, &at, patch).await?;
+        }
+        ("delete", None) => drop(context.api.bytes(Method::DELETE, &at, None).await?),
+        (_, None) => drop(context.api.post(&format!("{at}/{action}")).await?),
+    }
+    Ok(())
 }

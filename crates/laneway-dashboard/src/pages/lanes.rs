@@ -192,6 +192,10 @@ pub async fn act(context: &Context, name: &str, action: &str) -> Answer {
 
 /// Changes the limits of a lane, or shows first what would change.
 pub async fn change_limits(context: &Context, name: &str) -> Answer {
+    if !context.may().operate_server {
+        let detail = "changing limits needs the role operator, for the whole server";
+        return Err(Failure::new(StatusCode::FORBIDDEN, detail));
+    }
     let number = |field: &str| -> Result<Option<u32>, Failure> {
         let Some(text) = context.field(field) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {

@@ -2,11 +2,12 @@
 
 use askama::Template;
 use axum::http::{Method, StatusCode};
-use laneway_wire::{BulkRequest, JobSelection, Operation, OperationList};
+use laneway_wire::{BulkRequest, JobSelection, Operation, OperationList, Priority};
 
 use crate::call::{Failure, segment};
 use crate::context::{Answer, Context};
 use crate::format::{Moment, count, short, visible};
+use crate::pages::job;
 use crate::widgets::{Button, Meter, State};
 
 #[derive(Template)]
@@ -39,7 +40,7 @@ fn row(context: &Context, operation: &Operation) -> Row {
         href: format!("{}operations/{}", context.root, segment(id)),
         short: short(id).to_owned(),
         state: State::new(&operation.state),
-        action: operation.action.clone(),
+        action: operation.action.replace('_', " "),
         filter: words(&operation.filter),
         matched: operation.matched.as_ref().map_or_else(|| "many".to_owned(), count),
         done: count(&operation.done),
@@ -97,19 +98,40 @@ pub async fn show(context: &Context, id: &str) -> Answer {
 /// Counts the jobs of a filter and asks, or starts the operation if the reader has agreed.
 pub async fn start(context: &Context) -> Answer {
     let action = match context.field("action") {
-        Some(action @ ("cancel" | "retry")) => action,
-        _ => return Err(Failure::new(StatusCode::BAD_REQUEST, "action must be cancel or retry")),
+        Some(action @ ("cancel" | "retry" | "reschedule" | "delete" | "change_priority")) => action,
+        _ => {
+            return Err(Failure::new(
+                StatusCode::BAD_REQUEST,
+                "action is unknown; choose one of the buttons",
+            ));
+        }
     };
     let is_agreed = context.field("agreed").is_some();
-    let asked = BulkRequest { action: action.to_owned(), filter: selection(context), dry_run: !is_agreed };
+    let asked = BulkRequest {
+        action: action.to_owned(),
+        filter: selection(context),
+        dry_run: !is_agreed,
+        ..values(context, action)?
+    };
     let found: Operation = context.api.send(Method::POST, "/v1/jobs/bulk", &asked).await?;
     if is_agreed {
         let id = found.id.as_deref().unwrap_or_default();
         return context.back(format!("operations/{}", segment(id)), "The operation has started.");
     }
-    let text = if action == "retry" { "Retry them" } else { "Cancel them" };
+    let text = match action {
+        "retry" => "Retry them",
+        "reschedule" => "Reschedule them",
+        "change_priority" => "Change their priority",
+        "delete" => "Delete them for good",
+        _ => "Cancel them",
+    };
     let mut button = Button::new(context, "operations", text).with("action", action).with("agreed", "yes");
-    button = if action == "cancel" { button.danger() } else { button.primary() };
+    button = if matches!(action, "cancel" | "delete") { button.danger() } else { button.primary() };
+    for name in ["start", "priority"] {
+        if let Some(value) = context.field(name) {
+            button = button.with(name, value);
+        }
+    }
     for (name, value) in named(context) {
         button = button.with(name, value);
     }
@@ -120,6 +142,22 @@ pub async fn start(context: &Context) -> Answer {
         is_question: true,
     };
     context.page("jobs", "Operation", &page)
+}
+
+/// What the reader has filled in for an action.
+fn values(context: &Context, action: &str) -> Result<BulkRequest, Failure> {
+    let mut request = BulkRequest::default();
+    if matches!(action, "reschedule" | "change_priority") {
+        let action = if action == "reschedule" { "reschedule" } else { "priority" };
+        let patch = job::patch(context, action)?;
+        request.run_at = patch.run_at.map(Into::into);
+        request.delay = patch.delay.map(Into::into);
+        request.priority = match patch.priority {
+            Some(Priority::Number(number)) => Some(number),
+            _ => None,
+        };
+    }
+    Ok(request)
 }
 
 /// The conditions of the form.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use askama::Template;
 use laneway_wire::{Capacity, Explanation, Health, JobList, Stats, StatsHistory};
 
-use crate::call::{Failure, segment};
-use crate::chart::{self, Series};
+use crate::call::{Failure, query, segment};
+use crate::chart::{self, Frame, Series};
 use crate::context::{Answer, Context, text};
-use crate::format::{Moment, count, duration, percent, short};
+use crate::format::{Moment, count, duration, percent, short, visible};
 use crate::widgets::{Meter, Svg};
 
 /// Lanes whose oldest waiting job is explained.
@@ -83,7 +83,7 @@ struct Stuck {
     reason: String,
     count: String,
     lane: String,
-    oldest: Moment,
+    at: Moment,
     href: String,
     id: String,
 }
@@ -103,10 +103,16 @@ pub async fn show(context: &Context) -> Answer {
     let stats: Stats = api.get("/v1/stats").await?;
     let health: Health = api.get("/health").await?;
     let is_day = context.field("range") == Some("1d");
-    let past: StatsHistory =
+    let mut past: StatsHistory =
         api.get(if is_day { "/v1/stats/history?range=1d" } else { "/v1/stats/history?range=1h" }).await?;
     let failed: JobList<'static> = api.get(&format!("/v1/jobs?state=failed&limit={ROWS}")).await?;
     let capacity = api.get_if_allowed("/v1/capacity").await?;
+    // Samples are up to fifteen seconds old. The last point has what is known now.
+    if let Some(last) = past.points.last_mut() {
+        let of_lanes = |of: fn(&laneway_wire::Lane) -> u64| stats.lanes.iter().map(of).sum::<u64>();
+        last.waiting = last.waiting.max(of_lanes(|lane| lane.waiting));
+        last.running = last.running.max(of_lanes(|lane| lane.running));
+    }
     let ended = past.total.succeeded + past.total.failed;
     let is_empty = ended == 0
         && stats.queued + stats.scheduled == 0
@@ -191,6 +197,7 @@ fn history(past: &StatsHistory, is_day: bool) -> History {
     let deepest = past.points.iter().map(|point| point.waiting).max().unwrap_or(0);
     let throughput = [Series { class: "ok", values: &done }, Series { class: "failed", values: &failed }];
     let depth = [Series { class: "wait", values: &waiting }, Series { class: "running", values: &running }];
+    let frame = |label| Frame { width: 600, height: 120, top: None, label };
     History {
         is_day,
         range: if is_day { "last day" } else { "last hour" },
@@ -198,11 +205,9 @@ fn history(past: &StatsHistory, is_day: bool) -> History {
         peak: count(&peak),
         throughput: Svg(chart::lines(
             &throughput,
-            600,
-            120,
-            "Jobs that ended, and jobs that failed, over time",
+            &frame("Jobs that ended, and jobs that failed, over time"),
         )),
-        depth: Svg(chart::lines(&depth, 600, 120, "Jobs that waited, and open attempts, over time")),
+        depth: Svg(chart::lines(&depth, &frame("Jobs that waited, and open attempts, over time"))),
         depth_peak: count(&deepest),
         waits: times(&past.total.wait),
         runs: times(&past.total.run),
@@ -246,7 +251,7 @@ fn agent_rows(stats: &Stats) -> Vec<AgentRow> {
     let mut agents: Vec<_> = sums.into_iter().collect();
     agents.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.running, sum.waiting, sum.started)));
     let rows = agents.into_iter().take(ROWS).map(|(name, sum)| AgentRow {
-        href: format!("jobs{}", crate::call::query([("agent", name)])),
+        href: format!("jobs{}", query([("agent", name)])),
         name: name.to_owned(),
         waiting: count(&sum.waiting),
         running: count(&sum.running),
@@ -256,26 +261,39 @@ fn agent_rows(stats: &Stats) -> Vec<AgentRow> {
     rows.collect()
 }
 
-/// Why the oldest waiting job of each lane waits, the longest queues first.
+/// Why a job of each lane waits, the oldest where it is known, the longest queues first.
 async fn stuck(context: &Context, stats: &Stats) -> Result<Vec<Stuck>, Failure> {
     let mut lanes: Vec<_> = stats.lanes.iter().filter(|lane| lane.waiting > 0).collect();
     lanes.sort_by_key(|lane| std::cmp::Reverse(lane.waiting));
     let mut found = Vec::new();
     for lane in lanes.into_iter().take(STUCK_SHOWN) {
-        let Some(oldest) = &lane.oldest else { continue };
-        let path = format!("/v1/jobs/{}/explain", segment(&oldest.id));
+        // Sessions and backoffs block jobs that are not among those that could start next. One of them stands for all.
+        let Some((id, created_at)) = (match &lane.oldest {
+            Some(oldest) => Some((oldest.id.clone(), oldest.created_at.clone())),
+            None => newest_waiting(context, &lane.name).await?,
+        }) else {
+            continue;
+        };
+        let path = format!("/v1/jobs/{}/explain", segment(&id));
         let Some(explanation) = context.api.get_if_allowed::<Explanation>(&path).await? else { continue };
         let first = explanation.blocked_by.into_iter().next();
         found.push(Stuck {
             reason: first.map_or(explanation.summary, |blocker| blocker.message),
             count: count(&lane.waiting),
             lane: lane.name.clone(),
-            oldest: Moment::new(&oldest.created_at, context.now),
-            href: format!("{}jobs/{}", context.root, segment(&oldest.id)),
-            id: short(&oldest.id).to_owned(),
+            at: Moment::new(&created_at, context.now),
+            href: format!("{}jobs/{}", context.root, segment(&id)),
+            id: short(&id).to_owned(),
         });
     }
     Ok(found)
+}
+
+/// The id and the time of submission of the newest waiting job of a lane.
+async fn newest_waiting(context: &Context, lane: &str) -> Result<Option<(String, String)>, Failure> {
+    let asked = query([("state", "queued,scheduled"), ("lane", lane), ("limit", "1")]);
+    let found: JobList<'static> = context.api.get(&format!("/v1/jobs{asked}")).await?;
+    Ok(found.jobs.into_iter().next().map(|job| (job.id.into_owned(), job.created_at.into_owned())))
 }
 
 fn failed_rows(context: &Context, failed: &JobList<'_>) -> Vec<FailedRow> {
@@ -285,7 +303,7 @@ fn failed_rows(context: &Context, failed: &JobList<'_>) -> Vec<FailedRow> {
         kind: job.kind.clone().into_owned(),
         lane: job.lane.clone().into_owned(),
         message: match &job.error {
-            Some(error) => format!("{}: {}", error.code, error.message),
+            Some(error) => visible(&format!("{}: {}", error.code, error.message)),
             None => text(&job.reason).to_owned(),
         },
         at: Moment::optional(job.finished_at.as_deref(), context.now),

@@ -5,7 +5,7 @@ use laneway_wire::{Run, RunList};
 
 use crate::call::{query, segment};
 use crate::context::{Answer, Context};
-use crate::format::{Moment, between, duration, short};
+use crate::format::{Moment, between, duration, short, visible};
 use crate::graph::{self, Node};
 use crate::pages::jobs::JobRow;
 use crate::widgets::{Button, State, Svg};
@@ -113,7 +113,7 @@ pub async fn show(context: &Context, id: &str) -> Answer {
         error: run
             .error
             .as_ref()
-            .map(|error| (error.node.clone(), error.code.clone(), error.message.clone())),
+            .map(|error| (error.node.clone(), error.code.clone(), visible(&error.message))),
         buttons: if may_cancel { vec![cancel] } else { Vec::new() },
         graph: Svg(graph::draw(&drawn)),
         nodes: run

@@ -187,7 +187,7 @@ pub async fn show(context: &Context, id: &str) -> Answer {
         zone,
         upcoming: upcoming
             .iter()
-            .map(|firing| (firing.local.clone(), Moment::new(&firing.at, context.now)))
+            .map(|firing| (firing.local.replacen('T', " ", 1), Moment::new(&firing.at, context.now)))
             .collect(),
         firings: firings.firings.iter().map(|firing| firing_row(context, firing)).collect(),
         total: count(&firings.total),

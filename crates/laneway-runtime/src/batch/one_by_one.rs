@@ -10,11 +10,13 @@ use laneway_core::lease::{LeaseMessage, LeaseUpdate};
 use laneway_core::worker::{WorkerMessage, WorkerReport};
 use laneway_core::{
     Command, Effects, Engine, Failure, Name, Now, Outcome, Recovery, Rejection, RejectionCode, Reply, Seed,
+    Seq,
 };
 use laneway_store::{Loaded, Store, StoreError};
 
 use super::kept::Kept;
 use super::{Batch, Committed, Driver, write};
+use crate::otel::live::Given;
 
 impl Driver {
     /// A rejected row is the fault of one command, and the others are applied without it. Every other failure leaves
@@ -69,8 +71,14 @@ impl Driver {
         // A seed of its own: an engine that drew the same ids as the one before it would give them out twice.
         let seed = self.seed.stream(self.engines_built);
         self.engines_built += 1;
-        let (engine, _) =
-            load_engine(self.store.as_mut(), &self.kept, seed, now, Restart::Rebuild, &mut effects)?;
+        let (engine, _) = load_engine(
+            self.store.as_mut(),
+            &self.kept,
+            seed,
+            now,
+            Restart::Rebuild,
+            (&mut effects, &mut Vec::new()),
+        )?;
         self.engine = engine;
         if let Some(reading) = self.kept.reading {
             self.engine.apply(now, Command::Admin(AdminCommand::Load(reading)), &mut effects);
@@ -202,7 +210,7 @@ pub(super) fn load_engine(
     seed: Seed,
     now: Now,
     restart: Restart,
-    effects: &mut Effects,
+    (effects, traces): (&mut Effects, &mut Vec<(Seq, Given)>),
 ) -> Result<(Engine, u64), StoreError> {
     let head = store.counters()?;
     let mut recovery = Recovery::new(kept.settings.clone(), store.tokens()?, head, seed, now);
@@ -211,7 +219,10 @@ pub(super) fn load_engine(
         Loaded::Schedule(schedule) => recovery.schedule(*schedule),
         Loaded::FiringLogEntry(run) => recovery.firing_log_entry(*run),
         Loaded::OpenRun(row, ended) => recovery.run(*row, &ended),
-        Loaded::Job(row) => recovery.job(row),
+        Loaded::Job(row) => {
+            traces.extend(Given::of(&row).map(|given| (row.seq, given)));
+            recovery.job(row);
+        }
         Loaded::Open(open) => recovery.open(open),
         Loaded::StillRunning(row, open) => recovery.still_running(row, open),
         Loaded::Call(row) => recovery.call(*row),

@@ -1,4 +1,4 @@
-//! Looks up the idempotency keys of commands in the store, with one call for many commands.
+//! Looks up the idempotency keys of commands in the store, with one call for many commands, and jobs that are to be deleted.
 //!
 //! The engine remembers the keys of batches that are not durable yet. The store answers for all others. So the look-up must
 //! come after the last commit that the engine knows of, and before the command is applied. A key that occurs twice in a
@@ -8,8 +8,8 @@ use laneway_core::command::{DeliveryCommand, WorkflowCommand};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use laneway_core::{Command, Submission};
-use laneway_store::{Keys, Priors, Store, StoreError};
+use laneway_core::{Command, StoredJob, Submission};
+use laneway_store::{JobView, Keys, Priors, Store, StoreError};
 
 /// One call looks up about this many keys. Where a batch is cut before all of them are used, the rest are looked up again.
 const KEYS_AT_ONCE: usize = 256;
@@ -49,6 +49,12 @@ pub(super) fn look_up_priors(
             }
             Command::Delivery(DeliveryCommand::Redeliver { job, stored, .. }) => {
                 *stored = store.reader().delivery(*job)?.map(Box::new);
+            }
+            Command::Delete { job, stored, .. } => {
+                let found = store.reader().job(*job)?;
+                *stored = found.map(|JobView { row, open, end }| {
+                    Box::new(StoredJob::new(&row, end.as_ref(), open.is_some()))
+                });
             }
             _ => {}
         }

@@ -1,8 +1,6 @@
 //! Builds the typed configuration from the merged tree: every key, its type, its range, and rules between keys.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +25,8 @@ use super::section::{NONE, Problems, Section};
 use super::units::parse_span;
 use super::workers::TenantPressure;
 use super::{
-    Config, LogConfig, LogFormat, Secret, ServerConfig, SigningSecrets, StorageConfig, StreamsConfig, Target,
-    TlsConfig, chat, contributed, dialects, webhooks, workers,
+    Config, LogConfig, LogFormat, Secret, SigningSecrets, StorageConfig, StreamsConfig, Target, chat,
+    contributed, dialects, server, webhooks, workers,
 };
 
 /// Most waiting jobs that a limit may allow: ten times as many as the benchmarks use.
@@ -44,21 +42,19 @@ const LANES_MAX: usize = 1_000;
 /// Most entries of another section with names: each costs memory for as long as the server runs.
 const NAMED_MAX: usize = 10_000;
 /// Most streams of events: each costs a connection, a task and some buffers.
-const STREAMS_MAX: u32 = 100_000;
-/// Fewest connections: below it, a server is of no use to more than one client.
-const CONNECTIONS_MIN: u32 = 4;
+pub(super) const STREAMS_MAX: u32 = 100_000;
 /// Longest length of time: ten years. Everything beyond is a slip of the pen.
 pub const SPAN_MAX: Span = Span::hours(24 * 3_650);
 /// Shortest lease and acknowledgement timeout: less than a round trip of a slow network only loses work.
 const SECOND: Span = Span::secs(1);
 const MILLISECOND: Span = Span(1);
-const MIB: u64 = 1 << 20;
-const TIB: u64 = 1 << 40;
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const TIB: u64 = 1 << 40;
 /// Most headers of a target, and longest URL, in bytes.
 const TARGET_HEADERS_MAX: usize = 32;
 const TARGET_URL_MAX: usize = 2_048;
 /// Headers that the forwarding itself sets, or that frame the request.
-const TARGET_HEADERS_TAKEN: [&str; 9] = [
+const TARGET_HEADERS_TAKEN: [&str; 11] = [
     "authorization",
     "connection",
     "content-length",
@@ -66,6 +62,8 @@ const TARGET_HEADERS_TAKEN: [&str; 9] = [
     "host",
     "idempotency-key",
     "te",
+    "traceparent",
+    "tracestate",
     "transfer-encoding",
     "upgrade",
 ];
@@ -74,7 +72,7 @@ const TARGET_HEADERS_TAKEN: [&str; 9] = [
 pub(super) fn build(schema: &Arc<Schema>, tree: &Table, places: Places) -> Result<Config, ConfigErrors> {
     let problems = Problems::new(places);
     let root = Section::new(KeyPath::root(), tree, None, &problems);
-    let server = server(&root, schema);
+    let server = server::read(fixed(&root, schema, "server"));
     let log = log(&root, schema);
     let (mut settings, local_slots, storage) = limits(&root, schema);
     settings.lanes = lanes(&root, schema);
@@ -116,37 +114,6 @@ pub(super) fn build(schema: &Arc<Schema>, tree: &Table, places: Places) -> Resul
     })
 }
 
-fn server(root: &Section<'_>, schema: &Schema) -> ServerConfig {
-    let section = fixed(root, schema, "server");
-    let listen = section.text("listen");
-    let listen = listen.parse::<SocketAddr>().unwrap_or_else(|_| {
-        section.problem(
-            "listen",
-            format!("is {listen:?}; write an IP address and a port, such as \"127.0.0.1:7717\""),
-        );
-        SocketAddr::from(([127, 0, 0, 1], 0))
-    });
-    let data_dir = section.text("data_dir");
-    if data_dir.is_empty() {
-        section.problem("data_dir", "is empty; write a path");
-    }
-    let server = ServerConfig {
-        listen,
-        data_dir: PathBuf::from(data_dir),
-        drain_limit: Duration::from_millis(section.span("drain_limit", Span(0)..=Span::hours(24)).0),
-        connections_max: section.count("connections_max", CONNECTIONS_MIN..=STREAMS_MAX),
-        body_max: section.size("body_max", 1024..=1024 * MIB) as usize,
-        bodies_max: section.size("bodies_max", MIB..=TIB) as usize,
-        bodies_per_caller_max: section.size("bodies_per_caller_max", MIB..=TIB) as usize,
-        allowed_hosts: allowed(&section, "allowed_hosts", is_host, "ops.example"),
-        allowed_origins: allowed(&section, "allowed_origins", is_origin, "https://ops.example"),
-        viewer_payloads_hidden: section.one_of("viewer_payloads", &[("shown", false), ("hidden", true)]),
-        tls: tls(&section),
-    };
-    section.finish();
-    server
-}
-
 fn streams(root: &Section<'_>, schema: &Schema) -> StreamsConfig {
     let section = fixed(root, schema, "streams");
     let streams = StreamsConfig {
@@ -156,59 +123,6 @@ fn streams(root: &Section<'_>, schema: &Schema) -> StreamsConfig {
     };
     section.finish();
     streams
-}
-
-fn allowed(
-    section: &Section<'_>,
-    key: &'static str,
-    is_right: fn(&str) -> bool,
-    example: &str,
-) -> Vec<String> {
-    let texts = section.texts(key);
-    for text in texts.iter().filter(|text| !is_right(text)) {
-        section.problem(key, format!("holds {text:?}; write entries such as {example:?}"));
-    }
-    texts
-}
-
-/// A name or address, with or without a port.
-pub(super) fn is_host(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    Url::parse(&format!("http://{text}/")).is_ok_and(|url| {
-        let host = url.host_str().unwrap_or_default();
-        text.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-            && url.path() == "/"
-    })
-}
-
-/// Scheme, host and port, written as browsers write them.
-fn is_origin(text: &str) -> bool {
-    Url::parse(text).is_ok_and(|url| url.origin().is_tuple() && url.origin().ascii_serialization() == text)
-}
-
-fn tls(server: &Section<'_>) -> Option<TlsConfig> {
-    let section = server.section("tls", None)?;
-    let [cert, key, client_ca] =
-        ["cert", "key", "client_ca"].map(|file| section.opt_text(file).map(PathBuf::from));
-    let tls = match (cert, key) {
-        (Some(cert), Some(key)) => Some(TlsConfig { cert, key, client_ca }),
-        (Some(_), None) => {
-            section.problem("cert", "needs `key` beside it");
-            None
-        }
-        (None, Some(_)) => {
-            section.problem("key", "needs `cert` beside it");
-            None
-        }
-        (None, None) => {
-            if client_ca.is_some() {
-                section.problem("client_ca", "needs `cert` and `key` beside it");
-            }
-            None
-        }
-    };
-    section.finish();
-    tls
 }
 
 fn log(root: &Section<'_>, schema: &Schema) -> LogConfig {

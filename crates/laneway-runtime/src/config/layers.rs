@@ -15,6 +15,7 @@ use toml::{Table, Value};
 
 use super::error::{ConfigError, ConfigErrorKind, ConfigErrors};
 use super::lane_variables;
+use super::otel_variables;
 use super::overrides::Overrides;
 use super::path::KeyPath;
 use super::schema::Schema;
@@ -90,7 +91,7 @@ impl Layers {
     }
 
     /// Reads the file (if one is named) and takes the environment and the flags. Of the variables, only those that begin
-    /// with `LANEWAY_` and hold `__`, and the short names of lanes (`LANEWAY_LANE_MAIN`, …), are looked at. `flags` is a
+    /// with `LANEWAY_` and hold `__`, and the short names of lanes (`LANEWAY_LANE_MAIN`, …), and those of OpenTelemetry are looked at. `flags` is a
     /// tree as in the file.
     pub fn read(
         schema: &Arc<Schema>,
@@ -101,9 +102,12 @@ impl Layers {
         let mut errors = Vec::new();
         let (content, layer) = file.map(|path| read_file(path, &mut errors)).unwrap_or_default();
         let variables: Vec<(String, String)> = environment.into_iter().collect();
-        let (short, warnings) = lane_variables::read(&variables, schema);
+        let (short, mut warnings) = lane_variables::read(&variables, schema);
+        let (otel, of_otel) = otel_variables::read(&variables, schema);
+        warnings.extend(of_otel);
         // The full name of a key is stronger than the short one.
         let mut environment = short;
+        environment.put_over(&otel);
         environment.put_over(&read_environment(variables, &mut errors));
         let layers = Layers {
             schema: schema.clone(),

@@ -11,6 +11,7 @@ use laneway_core::{
     Backoff, CapacitySettings, Jitter, LaneOrder, LaneSettings, LostPolicy, PullSettings, RetryPolicy,
     Settings, ShutdownPolicy, Span,
 };
+use laneway_store::postgres::{is_postgres_url, without_password};
 use toml::{Table, Value};
 
 use super::path::KeyPath;
@@ -37,6 +38,7 @@ impl Entry {
     pub(super) fn shown(&self) -> Value {
         match &self.value {
             _ if self.secret => Value::from(REDACTED),
+            Value::String(text) if is_postgres_url(text) => Value::from(without_password(text)),
             Value::String(text) if text.contains("://") => Value::from(shown_url(text)),
             value => value.clone(),
         }
@@ -213,6 +215,9 @@ impl List {
         self.section(&["server"]);
         self.put("listen", server.listen.to_string());
         self.put("data_dir", server.data_dir.display().to_string());
+        if server.store.directory() != Some(&server.data_dir) {
+            self.put("store", server.store.reveal());
+        }
         self.put(
             "drain_limit",
             span(Span(u64::try_from(server.drain_limit.as_millis()).unwrap_or(u64::MAX))),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use laneway_core::settings::WebhookSettings;
 use laneway_core::{Name, Span};
 
-use super::build::is_host;
 use super::section::Section;
+use super::server::is_host;
 use super::units::parse_span;
 use super::{Secret, SigningSecrets, WebhookConfig};
 use crate::webhooks::sign::SigningKey;

@@ -14,7 +14,8 @@ impl Loop {
     pub(super) fn count_batch(&mut self, now: Now, committed: &Committed) {
         if self.shared.history.is_due(now.wall) {
             let depths = self.driver.engine().depths();
-            self.roll_ups.extend(self.shared.history.advance(now.wall, &depths));
+            let load = self.driver.engine().load_sample(now);
+            self.roll_ups.extend(self.shared.history.advance(now.wall, &depths, load));
         }
         self.shared.history.count(&committed.events, &committed.changes, &committed.notices);
     }

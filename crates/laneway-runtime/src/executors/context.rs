@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use laneway_core::command::LogLine;
-use laneway_core::{Bytes, Command, Failure, Fence, JobId, JobRow, Mono, Name, Span, Wall};
+use laneway_core::{Bytes, Command, Failure, Fence, JobId, JobRow, Mono, Name, Span, TraceContext, Wall};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -98,6 +98,12 @@ impl JobContext {
     /// Its labels.
     pub fn tags(&self) -> &[Name] {
         &self.row().spec.tags
+    }
+
+    /// The trace context of this attempt, for calls that it makes: `traceparent` is [`TraceContext::parent`]. `None`: the
+    /// job has no trace.
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.run.work.trace.as_deref()
     }
 
     /// The payload of the job.

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use laneway_core::{Bytes, Command, ExecutorMode, ExecutorOffer, Failure, Fence, Name, Outcome, Reply, Wall};
+use laneway_core::{
+    Bytes, Command, ExecutorMode, ExecutorOffer, Failure, Fence, Name, Outcome, Reply, TraceContext, Wall,
+};
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -110,6 +112,12 @@ impl HttpClient {
         for (name, value) in [("kind", &call.kind), ("agent", &call.agent), ("tenant", &call.tenant)] {
             request = request.header(format!("laneway-{name}"), header_text(value));
         }
+        if let Some(trace) = &call.trace {
+            request = request.header("traceparent", trace.parent());
+            if let Some(state) = &trace.state {
+                request = request.header("tracestate", &**state);
+            }
+        }
         match call.ends_at.and_then(rfc3339) {
             Some(deadline) => request.header("laneway-deadline", deadline),
             None => request,
@@ -136,6 +144,8 @@ pub struct Call {
     pub time_left: Option<Duration>,
     /// When that is over, by the wall clock.
     pub ends_at: Option<Wall>,
+    /// The trace context of the attempt.
+    pub trace: Option<TraceContext>,
 }
 
 impl Call {
@@ -149,6 +159,7 @@ impl Call {
             tenant: context.tenant().clone(),
             time_left: context.time_left(),
             ends_at: context.ends_at(),
+            trace: context.trace().cloned(),
         }
     }
 }

@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
-use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, JobRow, Name, Outcome, Seq, Span};
+use laneway_core::{AttemptId, Bytes, Command, Failure, Fence, JobRow, Name, Outcome, Seq, Span, SpanOf};
 use laneway_store::Runnable;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::context::{JobContext, cut};
 use super::read_jobs::read_jobs;
@@ -293,8 +294,10 @@ impl LocalExecutor {
             self.shared.metrics.waited(offered.at.since(eligible));
         }
         let Offered { seq: _, fence, timeout, deadline, at: _, kept: _, dispatch_seq } = offered;
-        let work = Work { row, payload, merged, fence, timeout, deadline, dispatch_seq };
-        tokio::spawn(Arc::clone(self).run(work, stop));
+        let trace = self.shared.trace_below(&row, SpanOf::Attempt(fence.attempt));
+        let work = Work { row, payload, merged, fence, timeout, deadline, dispatch_seq, trace };
+        let lines = log_span(&work);
+        tokio::spawn(Arc::clone(self).run(work, stop).instrument(lines));
     }
 
     /// Reports to the loop how an attempt ended, and forgets it.
@@ -416,6 +419,21 @@ impl Runners {
     pub(crate) fn all(&self) -> Vec<Arc<LocalExecutor>> {
         let executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner);
         executors.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Puts the trace on log lines of an attempt. An attempt without a trace has no span.
+fn log_span(work: &Work) -> tracing::Span {
+    match &work.trace {
+        // Enabled at every level: the filter decides about lines, not about what is on them.
+        Some(trace) => tracing::error_span!(
+            "attempt",
+            job = %work.row.id,
+            attempt = work.fence.attempt,
+            trace_id = format_args!("{:032x}", trace.trace_id),
+            span_id = format_args!("{:016x}", trace.span_id)
+        ),
+        None => tracing::Span::none(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! An interval: what happened in a minute or in a quarter of an hour, by lane and kind.
 
+use laneway_core::engine::LoadSample;
 use laneway_core::{Bytes, Name};
 
 use super::codec::{read_name, read_number, write_name, write_number};
@@ -12,7 +13,9 @@ pub const LANES_MAX: usize = 64;
 /// Most bytes of the stored form. Rows with the fewest jobs share the row of the others where there are more.
 pub const BODY_BYTES_MAX: usize = 16 * 1024;
 /// The first byte of the stored form.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The first byte of the stored form without a load.
+const FORMAT_WITHOUT_LOAD: u8 = 1;
 
 /// What happened in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +26,30 @@ pub struct Interval {
     other: Activity,
     /// By lane.
     lanes: Vec<LaneSample>,
+    /// Of the machine. Only the history of the server has it.
+    load: Option<Load>,
+}
+
+/// The load of the machine in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The highest busy rating, 0 to 10.
+    pub busy: u8,
+    /// The fewest units that open attempts might hold.
+    pub usable: u32,
+    /// The most units that open attempts held.
+    pub used: u32,
+}
+
+impl Load {
+    /// Adds what was measured elsewhere in the interval.
+    pub fn merge(self, other: Load) -> Load {
+        Load {
+            busy: self.busy.max(other.busy),
+            usable: self.usable.min(other.usable),
+            used: self.used.max(other.used),
+        }
+    }
 }
 
 /// What happened to the jobs of a lane and a kind.
@@ -126,6 +153,23 @@ impl Interval {
         &self.lanes
     }
 
+    /// The load of the machine.
+    pub fn load(&self) -> Option<Load> {
+        self.load
+    }
+
+    /// Takes a sample of the load.
+    pub(super) fn sample_load(&mut self, LoadSample { busy, usable, used }: LoadSample) {
+        self.merge_load(Some(Load { busy, usable, used }));
+    }
+
+    fn merge_load(&mut self, other: Option<Load>) {
+        self.load = match (self.load, other) {
+            (Some(load), Some(other)) => Some(load.merge(other)),
+            (load, other) => load.or(other),
+        };
+    }
+
     /// Finds the place of a row, or makes one. `None`: there are [`ROWS_MAX`], and the job counts among the others.
     pub(super) fn row_of(&mut self, lane: &Name, kind: &Name) -> Option<usize> {
         match self.rows.binary_search_by(|row| (&row.lane, &row.kind).cmp(&(lane, kind))) {
@@ -175,6 +219,7 @@ impl Interval {
     /// Adds another interval.
     pub fn merge(&mut self, other: &Interval) {
         self.merge_activity(other);
+        self.merge_load(other.load);
         other.lanes.iter().for_each(|sample| self.sample(&sample.lane, sample.waiting, sample.running));
     }
 
@@ -191,6 +236,15 @@ impl Interval {
     pub(super) fn encode(&self, start: i64) -> Bytes {
         let mut out = vec![FORMAT];
         write_number(&mut out, start.cast_unsigned());
+        // 0: no load. Otherwise the rating increased by one, and the units.
+        match self.load {
+            None => write_number(&mut out, 0),
+            Some(Load { busy, usable, used }) => {
+                [u64::from(busy) + 1, usable.into(), used.into()]
+                    .into_iter()
+                    .for_each(|number| write_number(&mut out, number));
+            }
+        }
         write_number(&mut out, self.lanes.len() as u64);
         for LaneSample { lane, waiting, running } in &self.lanes {
             write_name(&mut out, lane);
@@ -222,13 +276,8 @@ impl Interval {
 
     /// Reads the stored form: the number of the interval since 1970, and its content. `None` where it is none.
     pub(super) fn decode(mut input: &[u8]) -> Option<(i64, Interval)> {
-        let (format, rest) = input.split_first()?;
-        input = rest;
-        if *format != FORMAT {
-            return None;
-        }
-        let start = read_number(&mut input)?.cast_signed();
-        let mut read = Interval::default();
+        let (start, load) = read_head(&mut input)?;
+        let mut read = Interval { load, ..Interval::default() };
         for _ in 0..read_number(&mut input)?.min(LANES_MAX as u64) {
             let lane = read_name(&mut input)?;
             read.sample(&lane, read_number(&mut input)?, read_number(&mut input)?);
@@ -241,6 +290,31 @@ impl Interval {
         read.other = Activity::read(&mut input)?;
         Some((start, read))
     }
+}
+
+/// Reads the number of an interval since 1970, and its load.
+fn read_head(input: &mut &[u8]) -> Option<(i64, Option<Load>)> {
+    let (format, rest) = input.split_first()?;
+    *input = rest;
+    let start = read_number(input)?.cast_signed();
+    let load = match *format {
+        FORMAT_WITHOUT_LOAD => None,
+        FORMAT => match read_number(input)? {
+            0 => None,
+            busy => Some(Load {
+                busy: u8::try_from(busy - 1).ok()?,
+                usable: u32::try_from(read_number(input)?).ok()?,
+                used: u32::try_from(read_number(input)?).ok()?,
+            }),
+        },
+        _ => return None,
+    };
+    Some((start, load))
+}
+
+/// The load of an interval in its stored form, without the rest of it.
+pub(super) fn load_of(mut body: &[u8]) -> Option<Load> {
+    read_head(&mut body)?.1
 }
 
 /// More bytes than the row of the others takes: four counts and two histograms of 240 buckets.
@@ -269,12 +343,26 @@ mod tests {
         interval.activity(None).failed = 2;
         interval.sample(&name("main"), 5, 1);
         interval.sample(&name("main"), 2, 4);
+        interval.sample_load(LoadSample { busy: 0, usable: 90, used: 7 });
+        interval.sample_load(LoadSample { busy: 6, usable: 40, used: 5 });
         let body = interval.encode(29_000_000);
         assert_eq!(Interval::decode(&body), Some((29_000_000, interval.clone())));
         assert_eq!(interval.lanes(), [LaneSample { lane: name("main"), waiting: 5, running: 4 }]);
+        assert_eq!(load_of(&body), Some(Load { busy: 6, usable: 40, used: 7 }));
         for cut in 0..body.len() {
             assert_eq!(Interval::decode(&body[..cut]), None, "{cut} bytes are no interval");
         }
+    }
+
+    #[test]
+    fn an_interval_of_an_earlier_version_has_no_load() {
+        let mut body = Interval::default().encode(29_000_000).to_vec();
+        // The earlier form has another first byte, and no number for the load after the start.
+        body[0] = FORMAT_WITHOUT_LOAD;
+        body.remove(5);
+        assert_eq!(Interval::decode(&body), Some((29_000_000, Interval::default())));
+        body[0] = FORMAT + 1;
+        assert_eq!(Interval::decode(&body), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use laneway_core::{Name, Wall};
 
-use super::interval::{Activity, Interval};
+use super::interval::{Activity, Interval, Load, load_of};
 use super::series::Part;
 use super::{Range, quarter_of};
 
@@ -34,6 +34,8 @@ pub struct Point {
     pub waiting: u64,
     /// The open attempts: the highest sample of each lane.
     pub running: u64,
+    /// The load of the machine, if it was measured.
+    pub load: Option<Load>,
 }
 
 /// The sum of a lane and a kind.
@@ -68,6 +70,7 @@ impl HistoryView {
         range: Range,
         minute: i64,
         parts: Vec<Part>,
+        load: Vec<Part>,
         lane: Option<&Name>,
         kind: Option<&Name>,
     ) -> HistoryView {
@@ -87,6 +90,7 @@ impl HistoryView {
                 intervals[at].merge(&interval);
             }
         }
+        let loads = loads_of(load, first, count);
         let mut view = HistoryView {
             range,
             points: Vec::new(),
@@ -97,7 +101,8 @@ impl HistoryView {
         let (mut groups, mut lanes) = (BTreeMap::new(), BTreeMap::new());
         for (at, interval) in intervals.iter().enumerate() {
             let start = Wall((first + at as i64) * range.interval_ms());
-            let mut point = Point { at: start, activity: Activity::default(), waiting: 0, running: 0 };
+            let mut point =
+                Point { at: start, activity: Activity::default(), waiting: 0, running: 0, load: loads[at] };
             add(interval, (at, count), (lane, kind), &mut point, &mut groups, &mut lanes);
             view.total.merge(&point.activity);
             view.points.push(point);
@@ -106,6 +111,23 @@ impl HistoryView {
         view.lanes = lanes.into_values().collect();
         view
     }
+}
+
+/// The load of the machine in each interval.
+fn loads_of(parts: Vec<Part>, first: i64, count: usize) -> Vec<Option<Load>> {
+    let mut loads: Vec<Option<Load>> = vec![None; count];
+    for part in parts {
+        let (start, load) = match part {
+            Part::Open(start, interval) => (start, interval.load()),
+            Part::Stored(start, body) => (start, load_of(&body)),
+        };
+        let Some(at) = usize::try_from(start - first).ok().filter(|at| *at < count) else { continue };
+        loads[at] = match (loads[at], load) {
+            (Some(load), Some(other)) => Some(load.merge(other)),
+            (load, other) => load.or(other),
+        };
+    }
+    loads
 }
 
 /// Adds an interval to its point, to the groups and to the lanes.

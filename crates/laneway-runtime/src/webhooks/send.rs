@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use laneway_core::{JobId, Name, TryOutcome};
+use laneway_core::{JobId, Name, SpanOf, TraceContext, TryOutcome};
 use laneway_store::JobView;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
@@ -37,6 +37,8 @@ pub(super) struct Sent {
     /// The address without what must not be logged.
     pub(super) url: String,
     pub(super) tenant: Option<Name>,
+    /// The trace context that the receiver got.
+    pub(super) trace: Option<Box<TraceContext>>,
 }
 
 impl Sender {
@@ -49,33 +51,34 @@ impl Sender {
                 Ok(reader.payload(delivery.seq)?.map(|payload| (job, payload)))
             })
             .await;
-        let nowhere = |outcome| Sent { outcome, url: String::new(), tenant: None };
+        let nowhere = |outcome| Sent { outcome, url: String::new(), tenant: None, trace: None };
         let (job, payload) = match found {
             Ok(Some(found)) => found,
             Ok(None) => return nowhere(TryOutcome::NotAllowed("the job is not kept any more".into())),
             Err(error) => return nowhere(unreadable(&error)),
         };
         let tenant = Some(job.row.spec.tenant.clone());
+        let trace = self.scheduler.shared.trace_below(&job.row, SpanOf::Webhook(delivery.number));
         let Some(callback) = job.row.spec.callback.clone() else {
             return nowhere(TryOutcome::NotAllowed("the job has no callback".into()));
         };
         let url = guard::redacted(&callback.url);
         let Some(format) = self.formats.get(&callback.format) else {
             let why = format!("the format {:?} is not known here", callback.format.as_str());
-            return Sent { outcome: TryOutcome::NotAllowed(why.into()), url, tenant };
+            return Sent { outcome: TryOutcome::NotAllowed(why.into()), url, tenant, trace };
         };
         // A format is code of another crate: its panic must not end the dispatcher.
         let render = AssertUnwindSafe(|| format.render(&Ended { job: &job, payload: &payload }));
         let Ok(rendered) = catch_unwind(render) else {
             let why = "its format could not write the job down";
-            return Sent { outcome: TryOutcome::NotAllowed(why.into()), url, tenant };
+            return Sent { outcome: TryOutcome::NotAllowed(why.into()), url, tenant, trace };
         };
         let outcome = match self.guard.on_behalf_of(&job.row.spec.tenant).check(&callback.url).await {
-            Ok(checked) => self.post(checked, &job, rendered, config).await,
+            Ok(checked) => self.post(checked, &job, rendered, (trace.as_deref(), config)).await,
             Err(error) if error.may_pass() => TryOutcome::Unanswered(error.to_string().into()),
             Err(error) => TryOutcome::NotAllowed(error.to_string().into()),
         };
-        Sent { outcome, url, tenant }
+        Sent { outcome, url, tenant, trace }
     }
 
     async fn post(
@@ -83,7 +86,7 @@ impl Sender {
         checked: Checked,
         job: &JobView,
         rendered: Rendered,
-        config: &WebhookConfig,
+        (trace, config): (Option<&TraceContext>, &WebhookConfig),
     ) -> TryOutcome {
         let Checked { url, host, addresses } = checked;
         // A client of its own for every call: it has the checked addresses, and resolves no others.
@@ -104,7 +107,8 @@ impl Sender {
             Err(error) => return unanswered(&error),
         };
         let timestamp = self.scheduler.wall().0.div_euclid(1_000);
-        let headers = headers(job, &rendered, timestamp, config);
+        let mut headers = headers(job, &rendered, timestamp, config);
+        add_trace(&mut headers, trace);
         match client.post(url).headers(headers).body(rendered.body).send().await {
             Ok(answer) => {
                 let status = answer.status().as_u16();
@@ -149,6 +153,18 @@ fn headers(job: &JobView, rendered: &Rendered, timestamp: i64, config: &WebhookC
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(rendered.content_type));
     headers
+}
+
+fn add_trace(headers: &mut HeaderMap, trace: Option<&TraceContext>) {
+    let Some(trace) = trace else { return };
+    let state = trace.state.as_deref().unwrap_or_default();
+    for (name, value) in [("traceparent", trace.parent().as_str()), ("tracestate", state)] {
+        if let Ok(value) = HeaderValue::from_str(value)
+            && !value.is_empty()
+        {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
 }
 
 /// Reads a little of the body and drops the rest, connection and all.

@@ -322,6 +322,7 @@ impl Checker {
             callback,
             capacity,
             placement,
+            trace,
             // Compared with the workflow run that requested it.
             member: _,
         } = &asked.spec;
@@ -349,7 +350,8 @@ impl Checker {
             && spec.schedule == *schedule
             && spec.callback == *callback
             && spec.capacity == *capacity
-            && spec.placement == *placement;
+            && spec.placement == *placement
+            && spec.trace == *trace;
         same && lane && spec.keys == sorted && spec.priority == *priority && times && spans && rest
     }
 }

@@ -57,7 +57,7 @@ impl Checker {
                     || (run.reset && !repeatable && keeps_wrongly)
             }
             AttemptEnd::HandedBack if run.withdrawn => entry.end.is_none() && stopped,
-            AttemptEnd::HandedBack if self.is_reserved(entry) && self.is_outdated(entry) => true,
+            AttemptEnd::HandedBack if self.is_reserved(entry) && self.is_withdrawn(entry) => true,
             AttemptEnd::HandedBack if run.reset => {
                 entry.end.is_none() && stopped && (repeatable || given_back)
             }
@@ -268,7 +268,7 @@ impl Checker {
             return self.may_return(given, entry);
         }
         if entry.state == JobState::Scheduled && status.state == JobState::Queued {
-            if row.status.attempts > 0 {
+            if row.status.attempts > 0 && !entry.waits_for_its_time() {
                 let from = self.watches.get(&seq).map_or(0, |watch| watch.not_before);
                 return hold("I15", from <= now.at, || {
                     format!("job {} is queued {} ms before its backoff has passed", seq.0, from - now.at)

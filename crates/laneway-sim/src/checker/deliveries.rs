@@ -105,7 +105,11 @@ impl Checker {
         match (command, reply) {
             (Command::Delivery(DeliveryCommand::Tried { seq, number, .. }), Reply::Done) => {
                 let tries = self.ledger.deliveries.get(seq).map_or(0, |row| row.tries);
-                hold("I6", tries >= *number, || format!("try {number} of job {} is not durable", seq.0))
+                // A later call of the same batch may have deleted the job, and its delivery with it.
+                let deleted = self.ledger.ended.get(seq).is_some_and(|entry| entry.deleted);
+                hold("I6", deleted || tries >= *number, || {
+                    format!("try {number} of job {} is not durable", seq.0)
+                })
             }
             (Command::Delivery(DeliveryCommand::Tried { .. }), Reply::Stale) => Ok(()),
             (Command::Delivery(DeliveryCommand::Redeliver { tenant, job, .. }), _) => {
@@ -119,7 +123,9 @@ impl Checker {
         let record = self.ledger.deliveries.values().find(|row| row.job == job);
         let mine = record.filter(|row| tenant.is_none_or(|tenant| *tenant == row.tenant));
         let answer = match reply {
-            Reply::Done | Reply::Rejected(_) => mine.is_some(),
+            Reply::Done => mine.is_some(),
+            // A later call of the same batch may have deleted the job.
+            Reply::Rejected(_) => mine.is_some() || self.seen(tenant, job).is_some_and(|entry| entry.deleted),
             // It may have come into being in this very batch, or its job may be gone.
             Reply::NotFound => true,
             _ => false,

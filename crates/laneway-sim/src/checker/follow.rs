@@ -1,6 +1,6 @@
 //! Every change in order: may it happen, and what is known after it.
 
-use laneway_core::{Change, ClosedAttempt, Name, Span, Wall};
+use laneway_core::{Change, ClosedAttempt, JobStatus, Name, Seq, Span, Wall};
 
 use super::{Checker, Given};
 use crate::ledger::Entry;
@@ -24,16 +24,8 @@ impl Checker {
                 self.ledger.change(change)?;
                 self.created(row, given.moment);
             }
-            Change::JobMoved { seq, status } => {
-                self.may_move(given, *seq, status)?;
-                let was = self.ledger.jobs.get(seq).map(|entry| entry.state);
-                self.ledger.change(change)?;
-                if self.ledger.jobs.get(seq).is_some_and(Entry::waits_for_call) {
-                    self.returned(*seq);
-                } else if was != Some(status.state) {
-                    self.moved(*seq, was, status, given.moment);
-                }
-            }
+            Change::JobMoved { seq, status } => self.follow_move(given, *seq, status)?,
+            Change::JobRevised { .. } | Change::JobDeleted(_) => self.follow_job_change(given, change)?,
             Change::AttemptOpened(open) => {
                 self.may_open(given, open)?;
                 self.is_numbered(open)?;
@@ -81,6 +73,30 @@ impl Checker {
             other => self.follow_document(given, other)?,
         }
         Ok(())
+    }
+
+    fn follow_move(&mut self, given: Given<'_>, seq: Seq, status: &JobStatus) -> Checked {
+        if self.job_changes.awaits(seq) {
+            return self.follow_revised(given, seq, status);
+        }
+        self.may_move(given, seq, status)?;
+        let was = self.ledger.jobs.get(&seq).map(|entry| entry.state);
+        self.time_has_come(seq, status, given.moment);
+        self.ledger.change(&Change::JobMoved { seq, status: status.clone() })?;
+        if self.ledger.jobs.get(&seq).is_some_and(Entry::waits_for_call) {
+            self.returned(seq);
+        } else if was != Some(status.state) {
+            self.moved(seq, was, status, given.moment);
+        }
+        Ok(())
+    }
+
+    fn follow_job_change(&mut self, given: Given<'_>, change: &Change) -> Checked {
+        match change {
+            Change::JobDeleted(seq) => self.may_be_deleted(given, *seq)?,
+            _ => self.may_be_revised(given, change)?,
+        }
+        self.ledger.change(change)
     }
 
     fn follow_session(&mut self, given: Given<'_>, change: &Change) -> Checked {

@@ -9,6 +9,7 @@ use laneway_core::{
 };
 
 use super::calls::NextReply;
+use super::job_changes::Wanted;
 use super::leases::{Answer, LeaseAnswer};
 use super::sessions::Stopping;
 use super::workers::TaskAnswer;
@@ -37,6 +38,8 @@ pub enum Expected {
     Worker(TaskAnswer),
     /// What a call of the next element of a chain is answered.
     Next(NextReply),
+    /// The answer to a change or a deletion of one job.
+    JobChange(Wanted),
     /// Anything.
     Free,
 }
@@ -69,6 +72,12 @@ impl Checker {
             }
             Command::Cancel { tenant, job, .. } => {
                 Expected::Cancel(self.can_be_canceled(tenant.as_ref(), *job))
+            }
+            Command::Update { tenant, job, patch, .. } => {
+                Expected::JobChange(self.expect_update(tenant.as_ref(), *job, *patch, moment))
+            }
+            Command::Delete { tenant, job, .. } => {
+                Expected::JobChange(self.expect_delete(tenant.as_ref(), *job))
             }
             Command::Finish(fence, outcome) if self.counts_after_reset(fence, outcome) => {
                 // Where its time was over in the same batch, either of the two stopped it.
@@ -138,6 +147,9 @@ impl Checker {
                 self.batch_answered(items, *atomic, verdicts, expected)
             }
             (Command::Cancel { .. }, _) => self.cancel_answered(command, reply, expected),
+            (Command::Update { .. } | Command::Delete { .. }, _) => {
+                self.job_change_answered(command, reply, expected)
+            }
             (Command::Start(fence) | Command::Heartbeat(fence) | Command::Log(fence, _), _) => {
                 self.report_answered(command, fence, reply, expected)
             }

@@ -169,6 +169,9 @@ impl Checker {
         }
         for (seq, entry) in self.ledger.ended.iter().chain(&self.ledger.jobs) {
             match found.remove(seq) {
+                Some(_) if entry.deleted => {
+                    hold("J2", false, || format!("job {} is deleted and still listed", seq.0))?;
+                }
                 Some(view) => {
                     hold("I7", view.end == entry.end && view.state() == entry.state, || {
                         format!("job {} is stored as {}, not as {}", seq.0, view.state(), entry.state)

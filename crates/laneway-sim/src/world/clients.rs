@@ -7,8 +7,9 @@ use laneway_core::command::{Origin, Submission};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::settings::AgentSettings;
 use laneway_core::{
-    Bytes, Callback, CapacityRequest, Command, DropPolicy, ExecutorMode, ExecutorOffer, JobId, JobSpec, Key,
-    Name, QuietRule, Role, Session, SessionMode, Settings, Span, StopWhat, TokenRecord, Wall,
+    Bytes, Callback, CapacityRequest, Command, DropPolicy, ExecutorMode, ExecutorOffer, JobId, JobPatch,
+    JobSpec, Key, Name, QuietRule, Role, Session, SessionMode, Settings, Span, StartAt, StopWhat,
+    TokenRecord, Wall,
 };
 
 use super::{REMEMBERED_JOBS, World};
@@ -174,7 +175,29 @@ impl World {
         }
     }
 
-    pub(super) fn cancel(&mut self) -> Option<Command> {
+    /// A client changes a job, perhaps one of another tenant or one that does not wait.
+    pub(super) fn update_job(&mut self) -> Option<Command> {
+        let (tenant, job) = self.some_job()?;
+        let wall = self.clock.moment().now.wall;
+        let priority = self.rng.chance(60).then(|| self.rng.below(7) as i32 - 3);
+        let reach = *self.rng.pick(&[1, 500, 5_000, 60_000, 7_200_000]);
+        let start = match self.rng.below(3) {
+            0 => None,
+            1 => Some(StartAt::Time(Wall(wall.0 + self.rng.below(2 * reach) as i64 - reach as i64))),
+            _ => Some(StartAt::Delay(Span(self.rng.below(reach)))),
+        };
+        let patch = JobPatch { priority, start };
+        Some(Command::Update { tenant, job, patch, origin: Origin::server("client") })
+    }
+
+    /// A client deletes a job, perhaps one of another tenant or one that has not ended.
+    pub(super) fn delete_job(&mut self) -> Option<Command> {
+        let (tenant, job) = self.some_job()?;
+        Some(Command::Delete { tenant, job, stored: None, origin: Origin::server("client") })
+    }
+
+    /// A job that a client knows, and the tenant that asks.
+    fn some_job(&mut self) -> Option<(Option<Name>, JobId)> {
         let (job, owner) = match self.known_jobs.len() {
             0 => return None,
             known => self.known_jobs[self.rng.below(known as u64) as usize].clone(),
@@ -185,6 +208,11 @@ impl World {
             1 => Some(self.rng.pick(&self.shape.tenants).clone()),
             _ => Some(owner),
         };
+        Some((tenant, job))
+    }
+
+    pub(super) fn cancel(&mut self) -> Option<Command> {
+        let (tenant, job) = self.some_job()?;
         Some(Command::Cancel { tenant, job, origin: Origin::server("client") })
     }
 

@@ -24,6 +24,7 @@ impl World {
     pub(super) fn boot(&mut self) -> Checked {
         loop {
             self.boots += 1;
+            self.disk.crash().map_err(|story| Violation::new("T1", story))?;
             let settings = self.kept_settings()?;
             let moment = self.clock.moment();
             self.checker.restarted(settings.clone(), moment);
@@ -53,7 +54,7 @@ impl World {
     /// The process ends, with everything attached to it, and another one starts.
     pub(super) fn reboot(&mut self) -> Checked {
         self.restarts += 1;
-        self.driver = None;
+        let (old, epoch) = (self.driver.take(), self.disk.epoch());
         self.attached_attempts_die();
         self.deliveries.clear();
         // Every connection died with the process.
@@ -62,6 +63,9 @@ impl World {
         self.clock.reboot(self.rng.below(1 << 40));
         self.attempts_look_at_clock();
         self.boot()?;
+        if let Some(old) = old {
+            self.replaced_owner_goes_on(old, epoch)?;
+        }
         self.offer_executors()
     }
 

@@ -34,6 +34,12 @@ CREATE TABLE laneway.job (
 );
 -- Ids begin with their time, so this index grows at its end.
 CREATE UNIQUE INDEX job_id ON laneway.job (id);
+-- Lists filter by these, newest first. New jobs go to the end of each name's part of an index.
+CREATE INDEX job_tenant ON laneway.job (tenant, seq);
+CREATE INDEX job_lane ON laneway.job (lane, seq);
+CREATE INDEX job_kind ON laneway.job (kind, seq);
+CREATE INDEX job_agent ON laneway.job (agent, seq);
+CREATE INDEX job_session ON laneway.job (session, seq) WHERE session IS NOT NULL;
 
 -- The payloads of jobs. They are apart, so that scans of jobs do not read them.
 CREATE TABLE laneway.payload (
@@ -119,6 +125,9 @@ CREATE TABLE laneway.done (
 CREATE UNIQUE INDEX done_seq ON laneway.done (seq);
 -- Retention looks for the oldest ends of a bucket. The index grows at one end for each bucket.
 CREATE INDEX done_retention ON laneway.done (retention_bucket, finished_at);
+-- Lists of jobs that did not succeed.
+CREATE INDEX done_error_code ON laneway.done (error_code, seq) WHERE error_code IS NOT NULL;
+CREATE INDEX done_unsuccessful ON laneway.done (seq) WHERE state <> 4;
 
 -- Idempotency keys of jobs.
 CREATE TABLE laneway.idempotency (
@@ -276,8 +285,9 @@ CREATE TABLE laneway.delivery (
     last_status      BIGINT, -- HTTP status of the last try
     last_error       TEXT COLLATE "C" -- error of the last try
 );
--- A start reads the waiting deliveries only.
-CREATE INDEX delivery_waiting ON laneway.delivery (seq) WHERE state = 0;
+-- A start reads the waiting deliveries only, and lists filter by state or tenant.
+CREATE INDEX delivery_state ON laneway.delivery (state, seq);
+CREATE INDEX delivery_tenant ON laneway.delivery (tenant, seq);
 
 -- Tries at deliveries that have ended.
 CREATE TABLE laneway.delivery_try (
@@ -306,6 +316,7 @@ CREATE TABLE laneway.run (
     spec             BYTEA            NOT NULL -- the form of every other field, with the names of the nodes
 );
 CREATE UNIQUE INDEX run_id ON laneway.run (id);
+CREATE INDEX run_tenant ON laneway.run (tenant, first);
 CREATE UNIQUE INDEX run_key ON laneway.run (tenant, key) WHERE key IS NOT NULL;
 -- A start reads the open runs only.
 CREATE INDEX run_open ON laneway.run (first) WHERE finished_at IS NULL;
@@ -373,17 +384,102 @@ CREATE TABLE laneway.record (
     PRIMARY KEY (tenant, collection, id)
 );
 
--- Which server may write. A server that takes the domain over takes the next epoch, and every transaction that writes locks this
--- row and compares epoch and nonce: writers of earlier epochs are fenced.
+-- Which server may write. A server that takes a domain over takes the next epoch, and every transaction that writes locks this
+-- row and compares epoch and nonce: writers of earlier epochs are fenced. Every server has the one domain 'main' for now.
 CREATE TABLE laneway.domain (
-    name             TEXT COLLATE "C" PRIMARY KEY, -- always 'default'
+    name             TEXT COLLATE "C" PRIMARY KEY,
     epoch            BIGINT           NOT NULL, -- how often the domain was taken over
-    nonce            BYTEA            NOT NULL, -- random bytes of the server that has it
-    owner            TEXT COLLATE "C", -- the host and process that has it
-    renewed_at       TIMESTAMPTZ      NOT NULL, -- when its owner last renewed it, by the clock of the database
-    free             BOOLEAN          NOT NULL -- true: its owner gave it back
+    nonce            BYTEA            NOT NULL -- random bytes of the server that has it
 );
-INSERT INTO laneway.domain VALUES ('default', 0, ''::bytea, NULL, now(), true);
+INSERT INTO laneway.domain VALUES ('main', 0, ''::bytea);
+
+-- Who owns a domain, and until when, by the clock of the database. This is apart from the row that transactions lock, so that a
+-- renewal never waits for a commit.
+CREATE TABLE laneway.tenure (
+    domain           TEXT COLLATE "C" PRIMARY KEY REFERENCES laneway.domain,
+    epoch            BIGINT           NOT NULL, -- as in domain
+    nonce            BYTEA            NOT NULL, -- as in domain
+    node             BYTEA, -- the node that owns it; NULL: a server that is no node
+    since            TIMESTAMPTZ      NOT NULL, -- when it was taken over
+    expires_at       TIMESTAMPTZ      NOT NULL, -- from then on another node may take it over
+    free             BOOLEAN          NOT NULL -- true: its owner gave it back
+) WITH (fillfactor = 20);
+INSERT INTO laneway.tenure VALUES ('main', 0, ''::bytea, NULL, now(), now(), true);
+
+-- The nodes of the cluster.
+CREATE TABLE laneway.node (
+    id               BYTEA PRIMARY KEY, -- random bytes of the process
+    name             TEXT COLLATE "C" NOT NULL, -- its host and process, for people
+    url              TEXT COLLATE "C" NOT NULL, -- where clients reach it
+    address          TEXT COLLATE "C" NOT NULL, -- where other nodes reach it
+    certificate      BYTEA, -- SHA-256 of the certificate that it shows to other nodes; NULL: no TLS
+    version          TEXT COLLATE "C" NOT NULL, -- of its program
+    started_at       TIMESTAMPTZ      NOT NULL,
+    seen_at          TIMESTAMPTZ      NOT NULL -- its last heartbeat
+) WITH (fillfactor = 20);
+
+-- What nodes show to one another.
+CREATE TABLE laneway.cluster (
+    id               INTEGER PRIMARY KEY CHECK (id = 1),
+    secret           BYTEA            NOT NULL -- random bytes
+);
+
+-- Jobs that applications submit in transactions of their own, with laneway.submit() or by inserting rows. The server removes a row
+-- when its job is stored. A rejected row stays, with the reason.
+CREATE TABLE laneway.inbox (
+    number           BIGINT           GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- 1, 2, 3, ... with gaps
+    tenant           TEXT COLLATE "C" NOT NULL DEFAULT 'default', -- the tenant of the job
+    key              TEXT COLLATE "C" NOT NULL DEFAULT 'inbox:' || gen_random_uuid(), -- its idempotency key, unless the request has one
+    request          TEXT COLLATE "C" NOT NULL, -- the job, in the JSON of POST /v1/jobs
+    submitted_at     TIMESTAMPTZ      NOT NULL DEFAULT now(), -- when the transaction began that submitted it
+    rejected_at      TIMESTAMPTZ, -- when it was rejected
+    code             TEXT COLLATE "C", -- the code of the error
+    reason           TEXT COLLATE "C" -- what was wrong, and the remedy
+);
+CREATE INDEX inbox_waiting ON laneway.inbox (number) WHERE rejected_at IS NULL;
+
+-- One row: whether the server waits for a notification.
+CREATE TABLE laneway.inbox_state (
+    one              BIGINT           PRIMARY KEY CHECK (one = 1), -- always 1
+    listening        BOOLEAN          NOT NULL -- true: rows are notified
+);
+INSERT INTO laneway.inbox_state VALUES (1, false);
+
+CREATE FUNCTION laneway.notify_inbox() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (SELECT listening FROM laneway.inbox_state) THEN
+        PERFORM pg_notify('laneway_inbox', '');
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER inbox_notify AFTER INSERT ON laneway.inbox FOR EACH STATEMENT EXECUTE FUNCTION laneway.notify_inbox();
+
+-- Submits a job in the transaction of the caller. Returns the number of the row in laneway.inbox. `options` may have any other field
+-- of POST /v1/jobs. The caller needs USAGE on the schema, and no right on the tables.
+CREATE FUNCTION laneway.submit(
+    kind text, payload jsonb DEFAULT NULL, lane text DEFAULT NULL, agent text DEFAULT NULL, session text DEFAULT NULL,
+    priority integer DEFAULT NULL, idempotency_key text DEFAULT NULL, not_before timestamptz DEFAULT NULL,
+    tenant text DEFAULT 'default', options jsonb DEFAULT '{}'
+) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    request jsonb := coalesce(options, '{}') || jsonb_strip_nulls(jsonb_build_object(
+        'kind', kind, 'lane', lane, 'agent', agent, 'session', session, 'priority', priority,
+        'idempotency_key', idempotency_key,
+        'not_before', to_char(not_before AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')));
+    added bigint;
+BEGIN
+    IF payload IS NOT NULL THEN
+        request := request || jsonb_build_object('payload', payload);
+    END IF;
+    INSERT INTO laneway.inbox (tenant, request) VALUES (coalesce(tenant, 'default'), request::text)
+    RETURNING number INTO added;
+    RETURN added;
+END
+$$;
 
 -- Schedules and the firing log with the names of cron jobs. The program does not read these views.
 CREATE VIEW laneway.cron_jobs AS

@@ -2,6 +2,9 @@
 --
 -- Times are milliseconds since 1970 by the wall clock, spans are milliseconds. Codes are those of laneway-core. Ids are
 -- 16 bytes, big end first. A "form" is a column in the binary encoding of laneway-store's codec.
+--
+-- Every row has a checksum. Tables that every job writes get it from the program, all others from the function row_sum of the
+-- program. So another program can read the tables, but not write them. docs/decisions/0022-row-checksums.md has the reasons.
 
 -- Every job, live or ended. A row is inserted once, at submit, in the order of seq. The columns from state on are the
 -- status. They change only when the job waits again: an open attempt and an end have rows of their own.
@@ -28,7 +31,8 @@ CREATE TABLE job (
     near_deadline INTEGER NOT NULL,            -- 1: its deadline is near
     denials       INTEGER NOT NULL,            -- recorded denials for lack of capacity
     denied_until  INTEGER,                     -- the next denial is recorded no sooner
-    last_event    INTEGER NOT NULL             -- number of its latest event
+    last_event    INTEGER NOT NULL,            -- number of its latest event
+    status_sum    INTEGER NOT NULL             -- checksum of seq and of the columns from state on
 ) STRICT;
 -- Ids begin with their time, so this index grows at its end.
 CREATE UNIQUE INDEX job_id ON job (id);
@@ -43,7 +47,8 @@ CREATE TABLE payload (
 -- Which jobs have not ended: one bit for each job, 1024 jobs in a row. A row without bits is removed.
 CREATE TABLE live_chunk (
     chunk INTEGER PRIMARY KEY,                 -- seq / 1024
-    bits  BLOB    NOT NULL CHECK (length(bits) = 128) -- bit seq % 1024 of it, the low bit of a byte first
+    bits  BLOB    NOT NULL CHECK (length(bits) = 128), -- bit seq % 1024 of it, the low bit of a byte first
+    sum   INTEGER NOT NULL AS (row_sum(chunk, bits)) STORED -- checksum of the columns above
 ) STRICT;
 
 -- Open attempts. The key allows at most one for each job.
@@ -62,7 +67,8 @@ CREATE TABLE open_attempt (
     worker       TEXT,                         -- the worker that has it
     pid          INTEGER,                      -- the worker's process id
     boot         TEXT,                         -- the boot id of the worker's process
-    dispatch_seq INTEGER                       -- its number within its run; NULL: the same as attempt
+    dispatch_seq INTEGER,                      -- its number within its run; NULL: the same as attempt
+    sum          INTEGER NOT NULL AS (row_sum(seq, attempt, attempt_id, lease_epoch, executor, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid, boot, dispatch_seq)) STORED -- checksum of the columns above
 ) STRICT;
 
 -- Closed attempts, except those that ended their job.
@@ -85,13 +91,15 @@ CREATE TABLE attempt (
     ended        INTEGER NOT NULL,             -- code: how it ended
     error        BLOB,                         -- the form of its failure
     closed_at    INTEGER NOT NULL,             -- when it was closed
+    sum          INTEGER NOT NULL AS (row_sum(seq, attempt, attempt_id, lease_epoch, executor, mode, state, opened_at, started_at, last_event, lease_ms, worker, pid, boot, dispatch_seq, ended, error, closed_at)) STORED, -- checksum of the columns above
     PRIMARY KEY (seq, attempt)
 ) STRICT, WITHOUT ROWID;
 
 -- Lanes by number, which keeps the index on ended jobs narrow.
 CREATE TABLE lane (
     number INTEGER PRIMARY KEY,                -- 1, 2, 3, ... in the order of their first job
-    name   TEXT    NOT NULL UNIQUE             -- the lane
+    name   TEXT    NOT NULL UNIQUE,            -- the lane
+    sum    INTEGER NOT NULL AS (row_sum(number, name)) STORED -- checksum of the columns above
 ) STRICT;
 
 -- How jobs ended, in the order of their ends. Jobs end in fair order, not in the order of submission, and an append is
@@ -123,6 +131,7 @@ CREATE TABLE idempotency (
     key    TEXT NOT NULL,                      -- the client's key
     job    BLOB NOT NULL,                      -- id of the job that the key stands for
     digest BLOB NOT NULL,                      -- digest of the request
+    sum    INTEGER NOT NULL AS (row_sum(tenant, key, job, digest)) STORED, -- checksum of the columns above
     PRIMARY KEY (tenant, key)
 ) STRICT, WITHOUT ROWID;
 
@@ -135,6 +144,7 @@ CREATE TABLE log (
     stream  TEXT    NOT NULL,                  -- stdout, stderr, log, ...
     text    TEXT    NOT NULL,                  -- the line
     bytes   INTEGER NOT NULL,                  -- bytes of all lines of the job so far
+    sum     INTEGER NOT NULL AS (row_sum(seq, line, attempt, at, stream, text, bytes)) STORED, -- checksum of the columns above
     PRIMARY KEY (seq, line)
 ) STRICT, WITHOUT ROWID;
 
@@ -144,7 +154,8 @@ CREATE TABLE event_batch (
     count INTEGER NOT NULL CHECK (count > 0),  -- how many events
     at    INTEGER NOT NULL,                    -- the latest time among them
     hash  BLOB    NOT NULL CHECK (length(hash) = 32), -- sha256(hash of the batch before, bytes)
-    bytes BLOB    NOT NULL                     -- the form of the events
+    bytes BLOB    NOT NULL,                    -- the form of the events
+    sum   INTEGER NOT NULL AS (row_sum(first, count, at, hash, bytes)) STORED -- checksum of the columns above
 ) STRICT;
 
 -- Tokens, revoked ones included.
@@ -156,7 +167,8 @@ CREATE TABLE token (
     note       TEXT    NOT NULL,               -- a text for people
     created_at INTEGER NOT NULL,               -- when it was created
     expires_at INTEGER,                        -- when it ends by itself
-    revoked_at INTEGER                         -- when it was revoked
+    revoked_at INTEGER,                        -- when it was revoked
+    sum        INTEGER NOT NULL AS (row_sum(id, tenant, role, digest, note, created_at, expires_at, revoked_at)) STORED -- checksum of the columns above
 ) STRICT, WITHOUT ROWID;
 
 -- Sessions of which something must be remembered beside their jobs.
@@ -168,6 +180,7 @@ CREATE TABLE session (
     tokens     INTEGER NOT NULL,               -- tokens used of its context window, as last reported
     window     INTEGER NOT NULL,               -- tokens that its context window holds; 0: not known
     updated_at INTEGER NOT NULL,               -- when the row last changed
+    sum        INTEGER NOT NULL AS (row_sum(tenant, key, cutoff, generation, tokens, window, updated_at)) STORED, -- checksum of the columns above
     PRIMARY KEY (tenant, key)
 ) STRICT, WITHOUT ROWID;
 
@@ -177,6 +190,7 @@ CREATE TABLE merged (
     leader INTEGER NOT NULL,                   -- number of the job that runs
     seq    INTEGER NOT NULL,                   -- number of the job that was merged
     job    BLOB    NOT NULL,                   -- the leader's id, which may outlive the leader's row
+    sum    INTEGER NOT NULL AS (row_sum(leader, seq, job)) STORED, -- checksum of the columns above
     PRIMARY KEY (leader, seq)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX merged_seq ON merged (seq);
@@ -208,7 +222,8 @@ CREATE TABLE schedule (
     last_ended_at    INTEGER,                  -- when its latest firing ended
     last_status      INTEGER,                  -- code: the status of its latest firing
     last_error       TEXT,                     -- the error of its latest firing
-    firings          INTEGER NOT NULL          -- how many jobs it created
+    firings          INTEGER NOT NULL,         -- how many jobs it created
+    sum              INTEGER NOT NULL AS (row_sum(id, tenant, name, owner, enabled, timing, fire_at, interval_ms, anchor_at, cron_expression, timezone, template, delete_after_run, catch_up, overlap, jitter_ms, created_at, updated_at, next_at, last_slot, waiting_slot, last_ended_at, last_status, last_error, firings)) STORED -- checksum of the columns above
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX schedule_name ON schedule (tenant, name);
 
@@ -216,7 +231,8 @@ CREATE UNIQUE INDEX schedule_name ON schedule (tenant, name);
 CREATE TABLE schedule_payload (
     id      BLOB PRIMARY KEY,                  -- the schedule
     payload BLOB NOT NULL,                     -- the payload of its jobs
-    note    BLOB NOT NULL                      -- bytes that an API keeps with it
+    note    BLOB NOT NULL,                     -- bytes that an API keeps with it
+    sum     INTEGER NOT NULL AS (row_sum(id, payload, note)) STORED -- checksum of the columns above
 ) STRICT, WITHOUT ROWID;
 
 -- Slots that fired or were skipped. The key allows each slot once. It is written in the transaction that creates the job.
@@ -224,6 +240,7 @@ CREATE TABLE schedule_slot (
     schedule BLOB    NOT NULL,                 -- the schedule
     slot     INTEGER NOT NULL,                 -- the time of the slot
     job      BLOB,                             -- id of the job; NULL: the slot was skipped
+    sum      INTEGER NOT NULL AS (row_sum(schedule, slot, job)) STORED, -- checksum of the columns above
     PRIMARY KEY (schedule, slot)
 ) STRICT, WITHOUT ROWID;
 -- Retention looks for the oldest slots. The index grows at its end.
@@ -246,7 +263,8 @@ CREATE TABLE firing_log (
     input_tokens  INTEGER NOT NULL,            -- tokens read, as reported
     output_tokens INTEGER NOT NULL,            -- tokens written, as reported
     ran_at        INTEGER NOT NULL,            -- when its first attempt started, or when the slot was skipped
-    ended_at      INTEGER NOT NULL             -- when it ended
+    ended_at      INTEGER NOT NULL,            -- when it ended
+    sum           INTEGER NOT NULL AS (row_sum(number, schedule, tenant, name, agent, job, slot, status, summary, error, attempts, duration_ms, input_tokens, output_tokens, ran_at, ended_at)) STORED -- checksum of the columns above
 ) STRICT;
 CREATE INDEX firing_log_schedule ON firing_log (schedule, number);
 CREATE INDEX firing_log_tenant ON firing_log (tenant, number);
@@ -255,7 +273,8 @@ CREATE INDEX firing_log_tenant ON firing_log (tenant, number);
 CREATE TABLE firing_count (
     schedule BLOB    PRIMARY KEY,              -- the schedule
     tenant   TEXT    NOT NULL,                 -- its tenant
-    entries  INTEGER NOT NULL CHECK (entries >= 0) -- entries of the firing log
+    entries  INTEGER NOT NULL CHECK (entries >= 0), -- entries of the firing log
+    sum      INTEGER NOT NULL AS (row_sum(schedule, tenant, entries)) STORED -- checksum of the columns above
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX firing_count_tenant ON firing_count (tenant, entries);
 
@@ -271,7 +290,8 @@ CREATE TABLE delivery (
     created_at  INTEGER NOT NULL,              -- when the job ended
     ended_at    INTEGER,                       -- when it was delivered, failed or dropped
     last_status INTEGER,                       -- HTTP status of the last try
-    last_error  TEXT                           -- error of the last try
+    last_error  TEXT,                          -- error of the last try
+    sum         INTEGER NOT NULL AS (row_sum(seq, job, tenant, host, state, tries, next_at, created_at, ended_at, last_status, last_error)) STORED -- checksum of the columns above
 ) STRICT;
 -- A start reads the waiting deliveries only.
 CREATE INDEX delivery_waiting ON delivery (seq) WHERE state = 0;
@@ -284,6 +304,7 @@ CREATE TABLE delivery_try (
     took_ms INTEGER NOT NULL,                  -- how long it took
     status  INTEGER,                           -- HTTP status of the answer
     error   TEXT,                              -- what failed
+    sum     INTEGER NOT NULL AS (row_sum(seq, number, at, took_ms, status, error)) STORED, -- checksum of the columns above
     PRIMARY KEY (seq, number)
 ) STRICT, WITHOUT ROWID;
 
@@ -300,7 +321,8 @@ CREATE TABLE run (
     finished_at INTEGER,                       -- when its last member ended
     key         TEXT,                          -- the client's idempotency key
     digest      BLOB,                          -- digest of the request with that key
-    spec        BLOB    NOT NULL               -- the form of every other field, with the names of the nodes
+    spec        BLOB    NOT NULL,              -- the form of every other field, with the names of the nodes
+    sum         INTEGER NOT NULL AS (row_sum(first, members, id, tenant, lane, state, created_at, finished_at, key, digest, spec)) STORED -- checksum of the columns above
 ) STRICT;
 CREATE UNIQUE INDEX run_id ON run (id);
 CREATE UNIQUE INDEX run_key ON run (tenant, key) WHERE key IS NOT NULL;
@@ -312,7 +334,8 @@ CREATE INDEX run_ended ON run (lane, finished_at) WHERE finished_at IS NOT NULL;
 -- The definitions of runs, in the clients' own format. They may be long, and lists do not show them.
 CREATE TABLE run_definition (
     seq   INTEGER PRIMARY KEY,                 -- number of the run's first job
-    bytes BLOB    NOT NULL                     -- the definition
+    bytes BLOB    NOT NULL,                    -- the definition
+    sum   INTEGER NOT NULL AS (row_sum(seq, bytes)) STORED -- checksum of the columns above
 ) STRICT;
 
 -- The latest call of each node that a middleware of its run called.
@@ -330,7 +353,8 @@ CREATE TABLE run_call (
     answer          INTEGER NOT NULL CHECK (answer BETWEEN 0 AND 2), -- 0 none yet, 1 the result, 2 a failure
     code            INTEGER,                   -- code: why the call failed
     message         TEXT,                      -- the same for people
-    result          BLOB                       -- the latest result of the node
+    result          BLOB,                      -- the latest result of the node
+    sum             INTEGER NOT NULL AS (row_sum(target, caller, attempt, attempt_id, lease_epoch, request, called_at, attempts_before, until, payload, answer, code, message, result)) STORED -- checksum of the columns above
 ) STRICT;
 
 -- One row: counters that must survive the rows they were counted from, and the state of the server.
@@ -342,7 +366,8 @@ CREATE TABLE server_state (
     pruned_hash  BLOB    NOT NULL,             -- hash of its batch, from which the chain goes on
     overrides    BLOB,                         -- settings that were changed through the API
     clock_seen   INTEGER,                      -- the time up to which retention has counted; a clock jump deletes nothing
-    epoch        INTEGER NOT NULL              -- how often the store was opened for writing; older writers are fenced
+    epoch        INTEGER NOT NULL,             -- how often the store was opened for writing; older writers are fenced
+    sum          INTEGER NOT NULL AS (row_sum(one, last_seq, last_ended, pruned_event, pruned_hash, overrides, clock_seen, epoch)) STORED -- checksum of the columns above
 ) STRICT;
 INSERT INTO server_state VALUES (1, 0, 0, 0, zeroblob(32), NULL, NULL, 0);
 
@@ -351,9 +376,13 @@ INSERT INTO server_state VALUES (1, 0, 0, 0, zeroblob(32), NULL, NULL, 0);
 CREATE TABLE store_state (
     one         INTEGER PRIMARY KEY CHECK (one = 1), -- always 1
     closed      INTEGER NOT NULL CHECK (closed IN (0, 1)), -- 1: closed in order, everything is in the database file
-    checkpoints INTEGER NOT NULL               -- how many checkpoints were begun
+    checkpoints INTEGER NOT NULL,              -- how many checkpoints were begun
+    log_id      BLOB,                          -- the id of the commit log; NULL: there was none yet
+    stored      INTEGER NOT NULL,              -- the last commit of the log that the tables have
+    facets_built INTEGER NOT NULL,             -- 1: the tables that lists are read from are complete
+    sum          INTEGER NOT NULL AS (row_sum(one, closed, checkpoints, log_id, stored, facets_built)) STORED -- checksum of the columns above
 ) STRICT;
-INSERT INTO store_state VALUES (1, 1, 0);
+INSERT INTO store_state VALUES (1, 1, 0, NULL, 0, 0);
 
 -- Views for people who look with SQL, with the names of hosts of add-ons. The program does not read them.
 CREATE VIEW scheduler_jobs AS

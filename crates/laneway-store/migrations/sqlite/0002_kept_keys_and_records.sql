@@ -8,6 +8,7 @@ CREATE TABLE kept_key (
     name     TEXT    NOT NULL,                 -- the key's name
     value    TEXT    NOT NULL,                 -- the key's value
     since    INTEGER NOT NULL,                 -- when the job ended
+    sum      INTEGER NOT NULL AS (row_sum(job, position, tenant, name, value, since)) STORED, -- checksum of the columns above
     PRIMARY KEY (job, position)
 ) STRICT, WITHOUT ROWID;
 

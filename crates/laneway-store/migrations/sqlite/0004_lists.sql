@@ -5,7 +5,8 @@ CREATE TABLE facet_name (
     number    INTEGER PRIMARY KEY,             -- its number in facet.key
     dimension INTEGER NOT NULL,                -- code: tenant, kind, agent, session, tag, error code or word
     text      TEXT    NOT NULL,                -- the name or the word
-    chunks    INTEGER NOT NULL                 -- rows of facet that have it
+    chunks    INTEGER NOT NULL,                -- rows of facet that have it
+    sum       INTEGER NOT NULL AS (row_sum(number, dimension, text, chunks)) STORED -- checksum of the columns above
 ) STRICT;
 CREATE UNIQUE INDEX facet_name_text ON facet_name (dimension, text);
 
@@ -24,5 +25,3 @@ CREATE TABLE facet_times (
     finished BLOB    NOT NULL,                 -- the same
     sum      INTEGER NOT NULL                  -- checksum of the columns above
 ) STRICT;
-
-ALTER TABLE store_state ADD COLUMN facets_built INTEGER NOT NULL DEFAULT 0; -- 1: the tables above are complete

@@ -77,6 +77,8 @@ variants! {
     KeysReleased = 32,
     RecordPut = 33,
     RecordDeleted = 34,
+    JobRevised = 35,
+    JobDeleted = 36,
 }
 
 /// Appends the form of a list of changes to `out`.
@@ -104,6 +106,8 @@ pub(super) fn write_change(out: &mut Vec<u8>, change: &Change) {
             job::write_created(begin(out, Variant::JobCreated), row, payload)
         }
         Change::JobMoved { seq, status } => job::write_moved(begin(out, Variant::JobMoved), *seq, status),
+        Change::JobRevised { .. } => job::write_revised(begin(out, Variant::JobRevised), change),
+        Change::JobDeleted(seq) => put_u64(begin(out, Variant::JobDeleted), seq.0),
         Change::AttemptOpened(open) => attempt::write_open(begin(out, Variant::AttemptOpened), open),
         Change::AttemptStarted(open) => attempt::write_open(begin(out, Variant::AttemptStarted), open),
         Change::LeaseExtended(open) => attempt::write_open(begin(out, Variant::LeaseExtended), open),
@@ -162,8 +166,7 @@ pub(super) fn write_change(out: &mut Vec<u8>, change: &Change) {
             row::write_record(begin(out, Variant::RecordPut), record, *replaces);
         }
         Change::RecordDeleted { name, version } => {
-            row::write_record_name(begin(out, Variant::RecordDeleted), name);
-            put_u64(out, *version);
+            row::write_deleted_record(begin(out, Variant::RecordDeleted), name, *version);
         }
     }
 }
@@ -182,6 +185,8 @@ pub(super) fn read_change(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Res
     Ok(match variant {
         Variant::JobCreated => job::read_created(input, intern)?,
         Variant::JobMoved => job::read_moved(input)?,
+        Variant::JobRevised => job::read_revised(input)?,
+        Variant::JobDeleted => Change::JobDeleted(Seq(input.u64()?)),
         Variant::AttemptOpened => Change::AttemptOpened(attempt::read_open(input, intern)?),
         Variant::AttemptStarted => Change::AttemptStarted(attempt::read_open(input, intern)?),
         Variant::LeaseExtended => Change::LeaseExtended(attempt::read_open(input, intern)?),

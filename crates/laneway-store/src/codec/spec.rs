@@ -4,7 +4,8 @@ use laneway_core::capacity::{Hours, HoursClock};
 use laneway_core::job::IdempotencyKey;
 use laneway_core::{
     Backoff, Callback, CapacityRequest, DropPolicy, Jitter, JobId, JobRow, JobSpec, Key, MemberOf, Name,
-    Placement, QuietRule, RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, Wall,
+    Placement, QuietRule, RetryPolicy, ScheduleId, ScheduleRef, Session, SessionMode, Span, TraceContext,
+    Wall,
 };
 
 use super::placement::{read_placement, write_placement};
@@ -33,7 +34,10 @@ const CAPACITY: u64 = 1 << 13;
 const MEMBER: u64 = 1 << 14;
 const PLACEMENT: u64 = 1 << 15;
 const POSITION: u64 = 1 << 16;
-const ALL: u64 = (1 << 17) - 1;
+const TRACE: u64 = 1 << 17;
+/// Beside [`TRACE`]: the trace has a state.
+const TRACE_STATE: u64 = 1 << 18;
+const ALL: u64 = (1 << 19) - 1;
 
 // One bit for each part of a session's rules that may be missing.
 const CAP: u64 = 1 << 0;
@@ -73,6 +77,7 @@ pub(crate) struct SpecRest {
     pub capacity: CapacityRequest,
     pub member: Option<Box<MemberOf>>,
     pub placement: Option<Box<Placement>>,
+    pub trace: Option<Box<TraceContext>>,
 }
 
 /// The fields of a [`JobSpec`] that have columns of their own.
@@ -117,6 +122,7 @@ impl SpecRest {
             capacity: CapacityRequest { cost, ..self.capacity },
             member: self.member,
             placement: self.placement,
+            trace: self.trace,
         })
     }
 }
@@ -198,6 +204,7 @@ pub(super) fn write_rest(
         capacity,
         member,
         placement,
+        trace,
     } = spec;
     out.push(VERSION);
     put_u64(out, parts_of(spec, position));
@@ -223,6 +230,7 @@ pub(super) fn write_rest(
     write_part(out, Some(position).filter(|position| *position > 0).as_ref(), |out, position| {
         put_u64(out, (*position).into());
     });
+    write_part(out, trace.as_deref(), write_trace);
 }
 
 /// The flags of the parts that are not missing.
@@ -245,6 +253,8 @@ fn parts_of(spec: &JobSpec, position: u32) -> u64 {
         | flag(spec.member.is_some(), MEMBER)
         | flag(spec.placement.is_some(), PLACEMENT)
         | flag(position > 0, POSITION)
+        | flag(spec.trace.is_some(), TRACE)
+        | flag(spec.trace.as_ref().is_some_and(|trace| trace.state.is_some()), TRACE_STATE)
 }
 
 fn write_part<T>(out: &mut Vec<u8>, part: Option<&T>, write: impl FnOnce(&mut Vec<u8>, &T)) {
@@ -265,6 +275,14 @@ pub(super) fn write_keys(out: &mut Vec<u8>, keys: &[Key]) {
         put_name(out, name);
         put_name(out, value);
     }
+}
+
+fn write_trace(out: &mut Vec<u8>, trace: &TraceContext) {
+    let TraceContext { trace_id, span_id, flags, state } = trace;
+    out.extend_from_slice(&trace_id.to_be_bytes());
+    out.extend_from_slice(&span_id.to_be_bytes());
+    out.push(*flags);
+    write_part(out, state.as_ref(), |out, state| put_bytes(out, state.as_bytes()));
 }
 
 fn write_callback(out: &mut Vec<u8>, callback: &Callback) {
@@ -405,6 +423,7 @@ pub(super) fn read_rest(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Resul
         member: has(MEMBER).then(|| read_member(input).map(Box::new)).transpose()?,
         placement: has(PLACEMENT).then(|| read_placement(input, intern).map(Box::new)).transpose()?,
         position: if has(POSITION) { input.u32()? } else { 0 },
+        trace: has(TRACE).then(|| read_trace(input, has(TRACE_STATE)).map(Box::new)).transpose()?,
     })
 }
 
@@ -480,6 +499,13 @@ pub(super) fn read_keys(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Resul
 
 fn read_tags(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Vec<Name>, StoreError> {
     input.list(|input| intern(input.text()?))
+}
+
+fn read_trace(input: &mut Input<'_>, has_state: bool) -> Result<TraceContext, StoreError> {
+    let (trace_id, span_id) = (u128::from_be_bytes(input.array()?), u64::from_be_bytes(input.array()?));
+    let flags = input.u8()?;
+    let state = has_state.then(|| input.text().map(Into::into)).transpose()?;
+    Ok(TraceContext { trace_id, span_id, flags, state })
 }
 
 fn read_callback(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Result<Callback, StoreError> {

@@ -45,6 +45,8 @@ pub(crate) struct Scan {
     pub segments: Vec<(PathBuf, u64)>,
     /// The end of the last segment, where the log goes on.
     pub tail: Option<(PathBuf, u64)>,
+    /// Where its last record begins, in the last segment that has one.
+    pub last_at: u64,
     /// How many records were read.
     pub records: u64,
 }
@@ -225,6 +227,8 @@ fn read_segment(
             ));
         }
     };
+    // Where the segment has none.
+    scan.last_at = u64::MAX;
     let at = read_records(&bytes, known, scan, visit)?;
     scan.segments.push((path.to_owned(), scan.last));
     // The end of the log, or damage? A later record shows that this one was complete.
@@ -257,7 +261,7 @@ fn read_records(
         if head.number > known.stored {
             visit(Logged { number: head.number, body })?;
         }
-        (scan.last, scan.sum) = (head.number, head.sum);
+        (scan.last, scan.sum, scan.last_at) = (head.number, head.sum, at as u64);
         scan.records += 1;
         at += (Head::LEN + head.len).next_multiple_of(RECORD_ALIGN);
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,10 +80,18 @@ impl Segment {
         Ok(Segment { file, path, size, at: 0 })
     }
 
-    /// Opens a segment whose next record goes to `at`.
-    pub fn resume(path: PathBuf, at: u64) -> io::Result<Segment> {
+    /// Opens a segment whose last record is in this range. It is written again, and the next one goes behind it.
+    pub fn resume(path: PathBuf, last: Range<u64>) -> io::Result<Segment> {
         let size = std::fs::metadata(&path)?.len();
-        Ok(Segment { at, ..Segment::open(path, size)? })
+        let segment = Segment { at: last.end, ..Segment::open(path, size)? };
+        let len = usize::try_from(last.end - last.start).map_err(io::Error::other)?;
+        if len > 0 {
+            let mut record = vec![0; len];
+            segment.file.read_exact_at(&mut record, last.start)?;
+            segment.file.write_all_at(&record, last.start)?;
+            segment.file.sync_data()?;
+        }
+        Ok(segment)
     }
 
     /// Makes a spare of a segment that is not needed any more; `None`: it is too small, or cannot be used.
@@ -120,6 +129,12 @@ impl Segment {
         self.file.sync_data()?;
         self.at += record.len() as u64;
         Ok(())
+    }
+
+    /// Appends a part of a record and fails, as if the process ended then.
+    pub fn append_in_part(&mut self, part: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(part, self.at)?;
+        Err(io::Error::other("the append broke off"))
     }
 
     /// Is more than half of it used?

@@ -26,7 +26,7 @@ fn read(dir: &Path, known: Known) -> Result<(Scan, Records), StoreError> {
 
 fn log_in(dir: &Path) -> CommitLog {
     let (end, _) = read(dir, known(0, 0)).unwrap();
-    CommitLog::continue_after(dir, ID, end, None)
+    CommitLog::continue_after(dir, ID, end, None).unwrap()
 }
 
 fn append(log: &mut CommitLog, body: &[u8]) -> u64 {
@@ -85,7 +85,7 @@ fn a_torn_end_is_cut() {
         assert_eq!(end.last, if whole { 4 } else { 3 }, "cut at {cut}");
         assert_eq!(found.len() as u64, end.last);
         // The log goes on, and the torn record is never read.
-        let mut log = CommitLog::continue_after(dir.path(), ID, end, None);
+        let mut log = CommitLog::continue_after(dir.path(), ID, end, None).unwrap();
         let number = append(&mut log, b"next");
         let (end, found) = read(dir.path(), known(0, number)).unwrap();
         assert_eq!((end.last, found.last().unwrap().1.as_slice()), (number, &b"next"[..]));
@@ -203,7 +203,7 @@ fn a_segment_that_was_begun_and_never_written_is_empty() {
         let (end, found) = read(dir.path(), known(0, 3)).unwrap();
         assert_eq!((end.last, found.len()), (3, 3));
         // It is replaced, and is not taken for one that is full.
-        let mut log = CommitLog::continue_after(dir.path(), ID, end, None);
+        let mut log = CommitLog::continue_after(dir.path(), ID, end, None).unwrap();
         assert_eq!(append(&mut log, b"x"), 4);
         assert_eq!(read(dir.path(), known(3, 4)).unwrap().0.last, 4);
         std::fs::remove_file(&empty).unwrap();

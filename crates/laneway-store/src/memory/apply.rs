@@ -11,6 +11,7 @@ use laneway_core::{
 
 use super::state::{EventBatch, Job, State};
 use super::{runs, schedules};
+use crate::batch::Revision;
 use crate::logs::stream_of;
 use crate::{LogView, StoreError};
 
@@ -88,6 +89,10 @@ impl Commit<'_> {
         match change {
             Change::JobCreated { row, payload } => self.create_job(row, payload),
             Change::JobMoved { seq, status } => self.move_job(*seq, status),
+            Change::JobRevised { seq, priority, rank_time, not_before } => {
+                self.revise_job(Revision::new(*seq, *priority, *rank_time, *not_before))
+            }
+            Change::JobDeleted(seq) => self.delete_job(*seq),
             Change::AttemptOpened(open) => self.open_attempt(open),
             Change::AttemptStarted(open) | Change::LeaseExtended(open) | Change::HolderChanged(open) => {
                 self.put_attempt(open)
@@ -321,6 +326,22 @@ impl Commit<'_> {
             self.before.jobs.entry(seq).or_insert_with(|| self.state.jobs.get(&seq).cloned());
             self.state.remove(seq);
         }
+    }
+
+    fn revise_job(&mut self, revision: Revision) -> Result<(), StoreError> {
+        revision.apply(&mut self.live_job(revision.seq)?.row);
+        Ok(())
+    }
+
+    /// Deletes an ended job, if it is still there.
+    fn delete_job(&mut self, seq: Seq) -> Result<(), StoreError> {
+        let Some(job) = self.state.jobs.get(&seq) else { return Ok(()) };
+        if job.end.is_none() || job.open.is_some() || job.row.spec.member.is_some() {
+            return Err(disagree(format!("job {} is needed and cannot be deleted", seq.0)));
+        }
+        self.before.jobs.entry(seq).or_insert_with(|| Some(Arc::clone(job)));
+        self.state.remove(seq);
+        Ok(())
     }
 
     /// Deletes ended runs of the lane with all their jobs, those that ended first first.

@@ -13,7 +13,7 @@ use crate::StoreError;
 use crate::columns::Columns;
 
 /// A value, or the values of a column.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Param<'a> {
     Int(Option<i64>),
     Text(Option<Cow<'a, str>>),

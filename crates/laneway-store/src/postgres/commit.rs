@@ -4,8 +4,9 @@
 //! has done what it must.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use laneway_core::{Event, JobEnd, JobStatus, Name, Seq, TokenRecord};
+use laneway_core::{Event, JobEnd, JobRow, JobStatus, Name, Seq, TokenRecord};
 
 use super::cells::{
     Param, Rows, blob, id, int, name, number, opt_blob, opt_int, opt_name, opt_wall, own_blob, text,
@@ -14,7 +15,7 @@ use super::load::{LogTallies, Numbers};
 use super::script::Script;
 use super::{attempts, deliveries, firing_log, kept_keys, prune, records, runs, schedules, sessions};
 use crate::StoreError;
-use crate::batch::{Batch, JobImage, Step};
+use crate::batch::{Batch, JobImage, Revision, Step};
 use crate::codec::{EventWriter, write_failure, write_spec};
 use crate::columns::events::{EventBytes, next_hash};
 use crate::columns::{end_sum, job_sum, retention_bucket};
@@ -27,6 +28,8 @@ use rusqlite::types::ValueRef;
 pub(super) struct Tables<'t> {
     pub numbers: &'t mut Numbers,
     pub logs: LogTallies,
+    /// The rows that the commit rewrites, as they are stored.
+    pub revised: HashMap<Seq, JobRow>,
 }
 
 /// Writes the script of a commit.
@@ -37,10 +40,12 @@ pub(super) fn write<'a>(
     writer: &mut EventWriter,
 ) -> Result<Script<'a>, StoreError> {
     let mut script = Script::default();
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
         match step {
             Step::Write(batch) => write_batch(tables, batch, &mut script)?,
             Step::PruneJobs(prune) => prune::jobs(tables.numbers, prune, &mut script),
+            Step::ReviseJob(revision) => revise_job(tables, &steps[..at], revision, &mut script)?,
+            Step::DeleteJobs(jobs) => prune::delete_jobs(tables.numbers, jobs, &mut script)?,
             Step::PruneEvents(before) => prune::events(*before, &mut script),
             Step::PutOverrides(bytes) => {
                 script.any("overrides", "UPDATE laneway.server_state SET overrides = $1", vec![blob(bytes)]);
@@ -212,6 +217,43 @@ fn move_jobs<'a>(batch: &Batch<'a>, script: &mut Script<'a>) {
         rows.unnest()
     );
     script.exactly(rows.len(), "job", sql, rows.into_params());
+}
+
+/// Rewrites the row of a live job, with its checksum. Its status is written by [`move_jobs`].
+fn revise_job<'a>(
+    tables: &mut Tables<'_>,
+    before: &[Step<'a>],
+    revision: &Revision,
+    script: &mut Script<'a>,
+) -> Result<(), StoreError> {
+    let seq = revision.seq;
+    if tables.numbers.live.get(seq).is_none() {
+        return Err(StoreError::Disagree(format!("job {} is not live", seq.0)));
+    }
+    let row = match tables.revised.entry(seq) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        // It is not stored yet: this commit creates it.
+        Entry::Vacant(entry) => {
+            let batches = before.iter().filter_map(|step| match step {
+                Step::Write(batch) => Some(&batch.jobs),
+                _ => None,
+            });
+            let created = batches.flatten().find(|image| image.row.seq == seq);
+            let missing = || StoreError::Damaged(format!("live job {} has no row", seq.0));
+            entry.insert(created.ok_or_else(missing)?.row.clone())
+        }
+    };
+    revision.apply(row);
+    let mut form = Vec::new();
+    write_spec(&mut form, row);
+    let sum = job_sum(row, &form);
+    script.exactly(
+        1,
+        "job",
+        "UPDATE laneway.job SET priority = $2, rank_time = $3, spec = $4, sum = $5 WHERE seq = $1",
+        vec![number(seq.0), int(row.spec.priority), number(row.rank_time), own_blob(Some(form)), int(sum)],
+    );
+    Ok(())
 }
 
 fn end_jobs<'a>(state: &mut Numbers, batch: &Batch<'a>, script: &mut Script<'a>) -> Result<(), StoreError> {

@@ -115,8 +115,14 @@ pub(super) fn list(
         let items = find(session, job)?.filter(|row| filter.matches(row)).into_iter().collect();
         return Ok(Page { items, next: None });
     }
-    let sql = format!("SELECT {DELIVERY} FROM laneway.delivery WHERE seq < $1 ORDER BY seq DESC LIMIT $2");
-    newest_first(session, &sql, before, limit, |row| {
+    let (wanted, params) = match (&filter.state, &filter.tenant) {
+        (Some(state), _) => ("state = $3 AND ", vec![int(state.code())]),
+        (None, Some(tenant)) => ("tenant = $3 AND ", vec![name(tenant)]),
+        (None, None) => ("", vec![]),
+    };
+    let sql =
+        format!("SELECT {DELIVERY} FROM laneway.delivery WHERE {wanted}seq < $1 ORDER BY seq DESC LIMIT $2");
+    newest_first(session, (&sql, params), before, limit, |row| {
         Ok(Some(read_delivery(row)?).filter(|row| filter.matches(row)))
     })
 }

@@ -2,12 +2,12 @@
 
 use laneway_core::{JobState, Seq};
 
+use super::candidates::Candidates;
 use super::cells::{Param, int, opt_wall};
 use super::query::{view, view_sql, views_at, wanted};
 use super::session::{ReadError, Session};
 use crate::columns::{Columns, number, small};
 use crate::rows::{Interner, stored_name, stored_state};
-use crate::store::ROWS_SCANNED_MAX;
 use crate::{CountBy, JobCounts, JobFilter, JobView, Page, StateCounts};
 
 /// The state of a job, from its end, its open attempt, or its own row.
@@ -15,6 +15,10 @@ const STATE: &str = "coalesce(done.state, open_attempt.state, job.state)";
 /// The tables that [`STATE`] and [`conditions`] read.
 const TABLES: &str = "laneway.job LEFT JOIN laneway.open_attempt ON open_attempt.seq = job.seq \
      LEFT JOIN laneway.done ON done.seq = job.seq";
+/// How many jobs one call looks at: a page takes less than 50 ms, and may be short.
+const SCANNED_MAX: usize = CHUNK_MAX;
+/// How many jobs one call reads to find words or a tag.
+const SEARCHED_MAX: usize = 2_048;
 /// The most rows that one statement looks at.
 const CHUNK_MAX: usize = 8_192;
 
@@ -85,16 +89,21 @@ pub(super) fn jobs(
     let mut page = Page { items: Vec::new(), next: None };
     let (mut scanned, mut last) = (0, None);
     let mut chunk = limit.saturating_add(1).min(CHUNK_MAX);
+    let candidates = Candidates::of(filter);
+    // Words and tags are in the forms of jobs, which are read one by one.
+    let in_forms = filter.search.is_some() || filter.tag.is_some();
+    let scanned_max = if in_forms { SEARCHED_MAX } else { SCANNED_MAX };
     loop {
-        let (shown, params) = conditions(filter, 3);
         // The rows to look at are chosen first, so that a filter that matches nothing reads a bounded number of them.
+        let (from, mut params) = candidates.before(session, before, chunk)?;
+        let (shown, more) = conditions(filter, params.len() + 1);
+        params.extend(more);
         let sql = format!(
-            "SELECT job.seq, {shown} FROM (SELECT * FROM laneway.job WHERE seq < $1 ORDER BY seq DESC LIMIT $2) AS job \
+            "SELECT job.seq, {shown} FROM (SELECT job.* FROM {from}) AS job \
              LEFT JOIN laneway.open_attempt ON open_attempt.seq = job.seq LEFT JOIN laneway.done ON done.seq = job.seq \
              ORDER BY job.seq DESC"
         );
-        let all = [int(before), int(chunk as i64)].into_iter().chain(params).collect();
-        let rows = session.rows(&sql, all)?;
+        let rows = session.rows(&sql, params)?;
         let (mut looked_at, mut shown) = (Vec::new(), Vec::new());
         for row in &rows {
             let seq = Seq(number(row, 0)?);
@@ -105,7 +114,7 @@ pub(super) fn jobs(
         }
         let mut found = views_at(session, &shown)?.into_iter().peekable();
         for seq in looked_at {
-            if page.items.len() >= limit || scanned >= ROWS_SCANNED_MAX {
+            if page.items.len() >= limit || scanned >= scanned_max {
                 page.next = last;
                 return Ok(page);
             }

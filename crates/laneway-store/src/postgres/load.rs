@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use laneway_core::engine::StoreCounters;
-use laneway_core::{Bytes, Name, Prior, Seq, TokenRecord, Wall};
+use laneway_core::{Bytes, JobRow, Name, Prior, Seq, TokenRecord, Wall};
 use tokio_postgres::Row;
 
 use super::cells::{From, Param, Rows, name, of_table};
@@ -142,6 +142,28 @@ impl LogTallies {
         }
         Ok(found)
     }
+}
+
+/// Reads the rows of live jobs that a commit rewrites.
+pub(super) fn revised(session: &Session, steps: &[Step<'_>]) -> Result<HashMap<Seq, JobRow>, ReadError> {
+    let jobs: Vec<u64> = steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::ReviseJob(revision) => Some(revision.seq.0),
+            _ => None,
+        })
+        .collect();
+    let mut found = HashMap::new();
+    if jobs.is_empty() {
+        return Ok(found);
+    }
+    let mut names = Interner::default();
+    let sql = format!("SELECT {JOB} FROM laneway.job WHERE seq = ANY($1)");
+    for row in session.rows(&sql, vec![Param::seqs(jobs)])? {
+        let row = read_job(&row, &mut names)?;
+        found.insert(row.seq, row);
+    }
+    Ok(found)
 }
 
 /// See [`crate::Store::load`].

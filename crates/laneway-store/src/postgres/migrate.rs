@@ -8,11 +8,18 @@ use crate::columns::{Columns, small};
 use crate::migration::Migration;
 
 /// Every migration, in order. The tables came with version 4.
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 4,
-    name: "0004_schema",
-    sql: include_str!("../../migrations/postgres/0004_schema.sql"),
-}];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 4,
+        name: "0004_schema",
+        sql: include_str!("../../migrations/postgres/0004_schema.sql"),
+    },
+    Migration {
+        version: 5,
+        name: "0005_id_ends",
+        sql: include_str!("../../migrations/postgres/0005_id_ends.sql"),
+    },
+];
 
 /// Serialises the creation of the schema, which has no table to lock yet. The number is arbitrary; the lock ends with the
 /// transaction.

@@ -3,7 +3,7 @@
 use laneway_core::Seq;
 use tokio_postgres::Row;
 
-use super::cells::int;
+use super::cells::{Param, int};
 use super::session::{ReadError, Session};
 use crate::columns::number;
 use crate::store::ROWS_SCANNED_MAX;
@@ -12,11 +12,11 @@ use crate::{Page, StoreError};
 /// The most rows that one statement reads.
 const CHUNK_MAX: usize = 4_096;
 
-/// Reads a page with `sql`, whose parameters are the number to start before and the number of rows, and whose first column is the
-/// number of a row. `read` returns `None` for a row that the list does not show.
+/// Reads a page with a statement, whose parameters are the number to start before, the number of rows, and those that are given, and
+/// whose first column is the number of a row. `read` returns `None` for a row that the list does not show.
 pub(super) fn newest_first<T>(
     session: &Session,
-    sql: &str,
+    (sql, params): (&str, Vec<Param<'_>>),
     before: Option<Seq>,
     limit: usize,
     mut read: impl FnMut(&Row) -> Result<Option<T>, StoreError>,
@@ -27,7 +27,8 @@ pub(super) fn newest_first<T>(
     let (mut scanned, mut last) = (0, None);
     let mut chunk = limit.saturating_add(1).min(CHUNK_MAX);
     loop {
-        let rows = session.rows(sql, vec![int(before), int(chunk as i64)])?;
+        let all = [int(before), int(chunk as i64)].into_iter().chain(params.iter().cloned()).collect();
+        let rows = session.rows(sql, all)?;
         for row in &rows {
             if page.items.len() >= limit || scanned >= ROWS_SCANNED_MAX {
                 page.next = last;

@@ -1,10 +1,11 @@
-//! Retention: deletes ended jobs and old events, each in one statement.
+//! Retention: deletes ended jobs and old events, each in one statement. Calls delete single jobs.
 
-use laneway_core::{Reason, Wall};
+use laneway_core::{Reason, Seq, Wall};
 
-use super::cells::int;
+use super::cells::{Param, int};
 use super::load::Numbers;
 use super::script::Script;
+use crate::StoreError;
 use crate::batch::JobPrune;
 use crate::columns::retention_bucket;
 
@@ -28,19 +29,11 @@ pub(super) fn jobs<'a>(state: &Numbers, prune: &JobPrune<'a>, script: &mut Scrip
              ORDER BY finished_at, ended LIMIT $5)"
         )
     };
-    let mut sql = format!(
-        "WITH due AS MATERIALIZED (SELECT ended, seq FROM ({} UNION ALL {}) AS old ORDER BY finished_at, ended LIMIT $5), \
-         idempotency_gone AS (DELETE FROM laneway.idempotency USING due JOIN laneway.job ON job.seq = due.seq \
-         WHERE idempotency.tenant = job.tenant AND idempotency.key = job.key)",
+    let due = format!(
+        "SELECT ended, seq FROM ({} UNION ALL {}) AS old ORDER BY finished_at, ended LIMIT $5",
         of_bucket("$1", "$2"),
         of_bucket("$3", "$4")
     );
-    for table in ["job", "payload", "attempt", "log", "delivery", "delivery_try", "merged"] {
-        sql.push_str(&format!(
-            ", {table}_gone AS (DELETE FROM laneway.{table} USING due WHERE {table}.seq = due.seq)"
-        ));
-    }
-    sql.push_str(" DELETE FROM laneway.done USING due WHERE done.ended = due.ended");
     let params = vec![
         int(retention_bucket(lane, false, false)),
         int(prune.finished_before.0),
@@ -49,7 +42,41 @@ pub(super) fn jobs<'a>(state: &Numbers, prune: &JobPrune<'a>, script: &mut Scrip
         int(prune.max),
         int(Reason::Merged.code()),
     ];
-    script.any("job", sql, params);
+    script.any("job", delete_sql(&due), params);
+}
+
+/// Deletes ended jobs. Those that are not stored any more are left out.
+pub(super) fn delete_jobs<'a>(
+    state: &Numbers,
+    jobs: &[Seq],
+    script: &mut Script<'a>,
+) -> Result<(), StoreError> {
+    if let Some(seq) = jobs.iter().find(|seq| state.live.get(**seq).is_some()) {
+        return Err(StoreError::Disagree(format!("job {} is needed and cannot be deleted", seq.0)));
+    }
+    let seqs = || vec![Param::seqs(jobs.iter().map(|seq| seq.0))];
+    // Neither an open attempt nor a run may need one of them: these statements must find nothing to delete.
+    script.exactly(0, "open_attempt", "DELETE FROM laneway.open_attempt WHERE seq = ANY($1)", seqs());
+    script.exactly(0, "job", "DELETE FROM laneway.job WHERE seq = ANY($1) AND member", seqs());
+    let due = "SELECT ended, seq FROM laneway.done WHERE seq = ANY($1)";
+    script.any("job", delete_sql(due), seqs());
+    Ok(())
+}
+
+/// Deletes the jobs that a query finds, with everything that is stored of them.
+fn delete_sql(due: &str) -> String {
+    let mut sql = format!(
+        "WITH due AS MATERIALIZED ({due}), \
+         idempotency_gone AS (DELETE FROM laneway.idempotency USING due JOIN laneway.job ON job.seq = due.seq \
+         WHERE idempotency.tenant = job.tenant AND idempotency.key = job.key)"
+    );
+    for table in ["job", "payload", "attempt", "log", "delivery", "delivery_try", "merged"] {
+        sql.push_str(&format!(
+            ", {table}_gone AS (DELETE FROM laneway.{table} USING due WHERE {table}.seq = due.seq)"
+        ));
+    }
+    sql.push_str(" DELETE FROM laneway.done USING due WHERE done.ended = due.ended");
+    sql
 }
 
 /// Deletes the oldest event batches, up to the first one that has an event from `before` or later. The chain of hashes continues from

@@ -171,8 +171,12 @@ pub(super) fn list(
     before: Option<Seq>,
     limit: usize,
 ) -> Result<Page<RunRow>, ReadError> {
-    let sql = format!("SELECT {RUN} FROM laneway.run WHERE first < $1 ORDER BY first DESC LIMIT $2");
-    newest_first(session, &sql, before, limit, |row| {
+    let (wanted, params) = match &filter.tenant {
+        Some(tenant) => ("tenant = $3 AND ", vec![name(tenant)]),
+        None => ("", vec![]),
+    };
+    let sql = format!("SELECT {RUN} FROM laneway.run WHERE {wanted}first < $1 ORDER BY first DESC LIMIT $2");
+    newest_first(session, (&sql, params), before, limit, |row| {
         Ok(Some(read_run(row)?).filter(|row| filter.matches(row)))
     })
 }

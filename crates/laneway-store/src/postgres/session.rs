@@ -14,6 +14,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row};
 
 use super::cells::Param;
+use super::inbox::Bell;
+use super::tenure::Tenure;
 use super::url::Target;
 use crate::StoreError;
 
@@ -113,31 +115,64 @@ impl Server {
 
     /// Connects.
     pub fn connect(&self) -> Result<Session, Failure> {
+        self.connect_with(None)
+    }
+
+    /// Connects. Notifications, and the end of the connection, ring the bell.
+    pub fn connect_with(&self, bell: Option<Arc<Bell>>) -> Result<Session, Failure> {
+        self.connect_for(CONNECT_MAX, ANSWER_MAX, None, bell)
+    }
+
+    /// Connects for statements that are of no use later than this.
+    pub fn connect_within(&self, max: Duration) -> Result<Session, Failure> {
+        self.connect_for(max.min(CONNECT_MAX), max, None, None)
+    }
+
+    /// Connects for the owner of a domain. Its statements count as cut once it may no longer act as the owner.
+    pub fn connect_owned(&self, tenure: Option<&Arc<Tenure>>) -> Result<Session, Failure> {
+        let left = tenure.map_or(CONNECT_MAX, |tenure| tenure.left());
+        self.connect_for(left.min(CONNECT_MAX), ANSWER_MAX, tenure.cloned(), None)
+    }
+
+    fn connect_for(
+        &self,
+        connect_max: Duration,
+        answer_max: Duration,
+        tenure: Option<Arc<Tenure>>,
+        bell: Option<Arc<Bell>>,
+    ) -> Result<Session, Failure> {
         let (send, answer) = mpsc::sync_channel(1);
         let (config, tls) = (self.target.config().clone(), self.target.tls());
         let warnings = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&warnings);
         let connect = async move {
-            let connected = tokio::time::timeout(CONNECT_MAX, config.connect(tls)).await;
+            let connected = tokio::time::timeout(connect_max, config.connect(tls)).await;
             let (client, mut connection) = match connected {
                 Ok(Ok(connected)) => connected,
                 Ok(Err(error)) => return drop(send.send(Err(Failure::of(&error)))),
-                Err(_) => return drop(send.send(Err(Failure::cut("no answer within 10 s")))),
+                Err(_) => {
+                    let why = format!("no answer within {} ms", connect_max.as_millis());
+                    return drop(send.send(Err(Failure::cut(why))));
+                }
             };
             let _ = send.send(Ok(client));
             // Ends with the client, or when the connection is cut; the client then reports it.
+            let ring = || bell.iter().for_each(|bell| bell.ring());
             while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-                if let AsyncMessage::Notice(notice) = message
-                    && *notice.code() == SqlState::WARNING
-                {
-                    counted.fetch_add(1, Ordering::SeqCst);
+                match message {
+                    AsyncMessage::Notice(notice) if *notice.code() == SqlState::WARNING => {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                    }
+                    AsyncMessage::Notification(_) => ring(),
+                    _ => {}
                 }
             }
+            ring();
         };
         let Some(runtime) = &self.runtime else { return Err(Failure::cut("the store is closed")) };
         runtime.spawn(connect);
         let client = answer.recv().map_err(|_| Failure::cut("the thread for PostgreSQL has ended"))??;
-        Ok(Session { client, warnings })
+        Ok(Session { client, warnings, patience: Patience { answer_max, tenure } })
     }
 
     /// Reads with a connection that no other reader uses. A connection that was cut while it was idle is replaced.
@@ -220,6 +255,14 @@ impl From<ReadError> for StoreError {
 pub(super) struct Session {
     client: Client,
     warnings: Arc<AtomicU64>,
+    patience: Patience,
+}
+
+/// How long an answer is waited for.
+struct Patience {
+    answer_max: Duration,
+    /// Set: at most as long as this lasts.
+    tenure: Option<Arc<Tenure>>,
 }
 
 /// What the statements of a transaction did.
@@ -263,7 +306,7 @@ impl Session {
     pub fn rows(&self, sql: &str, params: Vec<Param<'_>>) -> Result<Vec<Row>, Failure> {
         let statement = Statement::new(sql, params);
         let typed = statement.typed();
-        wait(self.client.query_typed(&statement.sql, &typed))
+        self.patience.wait(self.client.query_typed(&statement.sql, &typed))
     }
 
     /// The first row of a query, if it has one.
@@ -273,7 +316,7 @@ impl Session {
 
     /// Executes statements without parameters.
     pub fn batch(&self, sql: &str) -> Result<(), Failure> {
-        wait(self.client.batch_execute(sql))
+        self.patience.wait(self.client.batch_execute(sql))
     }
 
     /// Begins a transaction and executes statements in one round trip. After an error the transaction must be rolled back.
@@ -300,7 +343,7 @@ impl Session {
             }
             if ready { Poll::Ready(Ok(())) } else { Poll::Pending }
         });
-        wait(all)?;
+        self.patience.wait(all)?;
         begun.take()?;
         let rows = head.take()?;
         Ok(Transacted { rows, written: writes.into_iter().map(Flight::take).collect() })
@@ -345,20 +388,31 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for an answer, on any thread, inside or outside of a runtime.
-fn wait<T>(future: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Failure> {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let until = Instant::now() + ANSWER_MAX;
-    loop {
-        if let Poll::Ready(answer) = future.as_mut().poll(&mut cx) {
-            return answer.map_err(|error| Failure::of(&error));
+impl Patience {
+    /// Waits for an answer, on any thread, inside or outside of a runtime.
+    fn wait<T>(&self, future: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Failure> {
+        let mut future = pin!(future);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        let until = Instant::now() + self.answer_max;
+        loop {
+            if let Poll::Ready(answer) = future.as_mut().poll(&mut cx) {
+                return answer.map_err(|error| Failure::of(&error));
+            }
+            // A renewal makes a tenure longer, so it is looked at again when it would have ended.
+            let (left, why) = match self.tenure.as_ref().map(|tenure| tenure.time_left()) {
+                Some(left) if left < until.saturating_duration_since(Instant::now()) => {
+                    (left, "the ownership of the domain was not renewed in time".to_owned())
+                }
+                _ => (
+                    until.saturating_duration_since(Instant::now()),
+                    format!("no answer within {} ms", self.answer_max.as_millis()),
+                ),
+            };
+            if left.is_zero() {
+                return Err(Failure::cut(why));
+            }
+            std::thread::park_timeout(left);
         }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Failure::cut("no answer within 60 s"));
-        }
-        std::thread::park_timeout(left);
     }
 }

@@ -1,17 +1,18 @@
 //! The writer: one connection, what it keeps of the tables in memory, and what happens when the connection is cut.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use laneway_core::Effects;
 use laneway_core::engine::StoreCounters;
+use laneway_core::{Effects, JobRow, Seq};
 
 use super::commit::{self, Tables};
 use super::epoch::Ownership;
 use super::load::{self, LogTallies, Numbers};
 use super::script::{Outcome, Script};
-use super::session::{Failure, Server, Session, Statement, Transacted};
-use crate::batch::fold;
+use super::session::{Failure, ReadError, Server, Session, Statement, Transacted};
+use crate::batch::{Step, fold};
 use crate::codec::EventWriter;
 use crate::columns::events::check_numbers;
 use crate::columns::number;
@@ -23,7 +24,7 @@ const RECONNECT_MAX: Duration = Duration::from_secs(30);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Begins a transaction. One whose writer is gone ends by itself: its locks must not keep the next writer waiting.
-const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'";
+const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'";
 
 /// The only writer of a domain.
 pub(super) struct Writer {
@@ -47,6 +48,11 @@ impl Writer {
         self.ownership.epoch
     }
 
+    /// Fails when another server may own the domain.
+    pub fn check_owned(&self) -> Result<(), StoreError> {
+        self.ownership.check_time()
+    }
+
     pub fn load(&mut self, visit: &mut dyn FnMut(Loaded)) -> Result<StoreCounters, StoreError> {
         // What was visited cannot be taken back, so the connection is tried first.
         if let Err(failure) = self.session.batch("SELECT 1") {
@@ -63,13 +69,14 @@ impl Writer {
     /// See [`crate::Store::commit`].
     pub fn commit(&mut self, effects: &Effects) -> Result<(), StoreError> {
         check_numbers(self.numbers.last_event, &effects.events)?;
+        self.check_owned()?;
         if effects.changes.is_empty() && effects.events.is_empty() {
             return Ok(());
         }
         let steps = fold(&effects.changes)?;
         let before = self.numbers.counters();
-        let done = self.read_tallies(&steps).and_then(|logs| {
-            let mut tables = Tables { numbers: &mut self.numbers, logs };
+        let done = self.read_rows(&steps).and_then(|(logs, revised)| {
+            let mut tables = Tables { numbers: &mut self.numbers, logs, revised };
             let script = commit::write(&mut tables, &steps, &effects.events, &mut self.events)?;
             self.run(&script)
         });
@@ -80,14 +87,17 @@ impl Writer {
         done
     }
 
-    fn read_tallies(&mut self, steps: &[crate::batch::Step<'_>]) -> Result<LogTallies, StoreError> {
+    /// Reads the stored rows that the script of a commit depends on.
+    fn read_rows(&mut self, steps: &[Step<'_>]) -> Result<(LogTallies, HashMap<Seq, JobRow>), StoreError> {
         if self.session.is_closed() {
             self.reconnect("it was closed")?;
         }
-        match LogTallies::read(&self.session, steps) {
-            Err(super::session::ReadError::Query(failure)) if failure.cut => {
+        let read =
+            |session: &Session| Ok((LogTallies::read(session, steps)?, load::revised(session, steps)?));
+        match read(&self.session) {
+            Err(ReadError::Query(failure)) if failure.cut => {
                 self.reconnect(&failure.why)?;
-                Ok(LogTallies::read(&self.session, steps)?)
+                Ok(read(&self.session)?)
             }
             other => Ok(other?),
         }
@@ -123,7 +133,7 @@ impl Writer {
     /// Sends everything but the COMMIT, and checks what it did.
     fn write(&self, script: &Script<'_>) -> Result<(), Outcome> {
         let statements: Vec<&Statement<'_>> = script.writes.iter().map(|write| &write.statement).collect();
-        let sent = self.session.transact(BEGIN, &Ownership::check(), &statements);
+        let sent = self.session.transact(BEGIN, &self.ownership.check(), &statements);
         let Transacted { rows, written } = sent.map_err(outcome)?;
         self.ownership.compare(rows.first()).map_err(Outcome::Error)?;
         script.writes.iter().zip(written).try_for_each(|(write, done)| write.check(done))
@@ -162,22 +172,22 @@ impl Writer {
         tracing::warn!(%why, "the connection to PostgreSQL was cut");
         let until = Instant::now() + RECONNECT_MAX;
         loop {
-            let connected = self.server.connect().and_then(|session| {
-                let row =
-                    session.row("SELECT epoch, nonce FROM laneway.domain WHERE name = 'default'", vec![])?;
-                Ok((session, row))
+            self.check_owned()?;
+            let connected = self.server.connect_owned(self.ownership.tenure()).map_err(ReadError::from);
+            let connected = connected.and_then(|session| {
+                self.ownership.look(&session)?;
+                Ok(session)
             });
             match connected {
-                Ok((session, row)) => {
-                    self.ownership.compare(row.as_ref())?;
+                Ok(session) => {
                     self.session = session;
                     return Ok(());
                 }
-                Err(failure) if Instant::now() < until => {
+                Err(ReadError::Query(failure)) if Instant::now() < until => {
                     tracing::debug!(why = %failure.why, "no connection to PostgreSQL yet");
                     std::thread::park_timeout(RECONNECT_PAUSE);
                 }
-                Err(failure) => return Err(failure.into()),
+                Err(error) => return Err(error.into()),
             }
         }
     }

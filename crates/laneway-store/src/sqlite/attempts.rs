@@ -1,10 +1,11 @@
 //! Attempts: the fence of open ones, and the rows of closed ones. Written by the commit.
 
-use laneway_core::{ClosedAttempt, Fence, Holder, Name, OpenAttempt};
+use laneway_core::{ClosedAttempt, Fence, Holder, Name, OpenAttempt, Seq};
 use rusqlite::types::ToSql;
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::commit::{bind, one_row, rejected};
+use super::row_sums::OPEN_ATTEMPT;
 use super::tables::Tables;
 use crate::StoreError;
 use crate::batch::Batch;
@@ -28,7 +29,7 @@ pub(super) fn write_open(conn: &Connection, batch: &Batch<'_>) -> Result<(), Sto
             let id = fence.attempt_id.0.to_be_bytes();
             let deleted =
                 delete.execute(params![seq.0.cast_signed(), fence.attempt, &id[..], fence.lease_epoch])?;
-            one_row(deleted, *seq, "has no open attempt with that fence")?;
+            must_be_open(conn, deleted, *seq)?;
         }
     }
     if !batch.started.is_empty() {
@@ -41,7 +42,7 @@ pub(super) fn write_open(conn: &Connection, batch: &Batch<'_>) -> Result<(), Sto
             bind_open(&mut update, open)?;
             update.raw_bind_parameter(OPEN_LEN + 1, stored)?;
             let put = update.raw_execute().map_err(|error| not_open(error, open))?;
-            one_row(put, open.seq, "has no open attempt with that fence")?;
+            must_be_open(conn, put, open.seq)?;
         }
     }
     if !batch.opened.is_empty() {
@@ -56,6 +57,15 @@ pub(super) fn write_open(conn: &Connection, batch: &Batch<'_>) -> Result<(), Sto
         }
     }
     Ok(())
+}
+
+/// The statement must have found the row. Where it did not, the row may be damaged.
+fn must_be_open(conn: &Connection, found: usize, seq: Seq) -> Result<(), StoreError> {
+    if found != 1 {
+        let sql = format!("SELECT {} FROM open_attempt WHERE seq = ?1", OPEN_ATTEMPT.check);
+        conn.prepare_cached(&sql)?.exists([seq.0.cast_signed()])?;
+    }
+    one_row(found, seq, "has no open attempt with that fence")
 }
 
 /// How many parameters [`bind_open`] binds.

@@ -3,6 +3,7 @@
 //!
 //! A check only reads. It may run beside a server, from another process, on one committed state.
 
+use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,13 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 
 use super::offline::Offline;
 use super::pending::Commit;
+use super::row_sums::{self, Summed};
 use super::whole::read_state;
 use super::{events, facets, files, kept_keys, live, load, open, records, sessions};
 use crate::StoreError;
 use crate::columns;
-use crate::columns::{
-    CLOSED, END, JOB, JOB_LEN, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open,
-    read_payload,
-};
+use crate::columns::status::{JOB, JOB_LEN, read_job};
+use crate::columns::{CLOSED, END, OPEN, PAYLOAD, number, read_closed, read_end, read_open, read_payload};
 use crate::log::{self, Known, Logged};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name};
 
@@ -64,6 +64,16 @@ pub struct Damage {
     pub what: String,
 }
 
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Damage { table, key, what } = self;
+        match key.is_empty() {
+            true => write!(f, "table {table}: {what}"),
+            false => write!(f, "table {table}, row {key}: {what}"),
+        }
+    }
+}
+
 /// What a check found.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
@@ -83,10 +93,9 @@ impl CheckReport {
         let more = self.damage.len().saturating_sub(1);
         match self.damage.first() {
             None => Ok(()),
-            Some(Damage { table, key, what }) => {
-                let key = if key.is_empty() { String::new() } else { format!(", row {key}") };
+            Some(first) => {
                 let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
-                Err(StoreError::Damaged(format!("table {table}{key}: {what}{more}")))
+                Err(StoreError::Damaged(format!("{first}{more}")))
             }
         }
     }
@@ -154,6 +163,7 @@ pub(super) fn check_file(
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(files::immutable_uri(path), flags)?;
+    row_sums::add_functions(&conn)?;
     check(&mut conn, CheckBounds::default(), progress)
 }
 
@@ -221,27 +231,27 @@ fn pages(conn: &Connection, report: &mut CheckReport) -> Result<(), StoreError> 
     }
 }
 
-/// Every table that is read row by row, with its key and the columns that its reader uses.
-const TABLES: [(&str, &str); 12] = [
-    ("job", "seq"),
-    ("payload", "seq"),
-    ("open_attempt", "seq"),
-    ("attempt", "seq"),
-    ("done", "ended"),
-    ("idempotency", "key"),
-    ("run", "first"),
-    ("run_call", "target"),
-    ("schedule", "id"),
-    ("firing_log", "number"),
-    ("delivery", "seq"),
-    ("token", "id"),
+/// Every table whose rows are read as the server reads them. Those of [`row_sums::ALL`] are summed before.
+const READ: [&str; 11] = [
+    "job",
+    "open_attempt",
+    "attempt",
+    "done",
+    "idempotency",
+    "run",
+    "run_call",
+    "schedule",
+    "firing_log",
+    "delivery",
+    "token",
 ];
 
 fn total_rows(conn: &Connection) -> u64 {
     let count = |table: &str| {
         conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap_or(0)
     };
-    TABLES.iter().map(|(table, _)| count(table).cast_unsigned()).sum()
+    let summed = row_sums::ALL.iter().map(|summed| summed.table);
+    READ.into_iter().chain(summed).map(|table| count(table).cast_unsigned()).sum()
 }
 
 /// A check under way.
@@ -330,13 +340,7 @@ fn half_until(end: Option<Instant>) -> Option<Instant> {
 
 /// The first column, which is the key or begins it.
 fn key_of(row: &Row<'_>) -> String {
-    use rusqlite::types::ValueRef;
-    match row.get_ref(0) {
-        Ok(ValueRef::Integer(number)) => number.to_string(),
-        Ok(ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
-        Ok(ValueRef::Blob(bytes)) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-        _ => String::new(),
-    }
+    row.get_ref(0).map(row_sums::text_of).unwrap_or_default()
 }
 
 fn inner(error: StoreError) -> String {
@@ -354,6 +358,8 @@ fn tables(
     // Rows first, because the server needs them next. The chain is as long as the history.
     walk.begin_rows();
     jobs(conn, walk, progress)?;
+    sums(conn, walk, progress)?;
+    attempts(conn, walk, progress)?;
     others(conn, walk, progress)?;
     chain(conn, walk, progress)?;
     if !walk.is_over() {
@@ -435,12 +441,40 @@ fn jobs(
         }
         Ok(())
     })?;
+    let sql = format!("SELECT {END} FROM done ORDER BY ended DESC");
+    walk.rows(conn, ("done", &sql), progress, &mut |row| read_end(row).map(drop))
+}
+
+/// The checksum of every row of the tables that SQLite sums.
+fn sums(
+    conn: &Connection,
+    walk: &mut Walk,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<(), StoreError> {
+    for Summed { table, columns, keys, verdict, .. } in row_sums::ALL {
+        let sql = format!("SELECT {}, {verdict} FROM {table}", columns[..*keys].join(", "));
+        walk.rows(conn, (table, &sql), progress, &mut |row| {
+            if row.get(*keys)? {
+                return Ok(());
+            }
+            let key = (0..*keys).map(|at| row.get_ref(at).map(row_sums::text_of));
+            let key = key.collect::<Result<Vec<_>, _>>()?.join(" ");
+            Err(StoreError::Damaged(format!("the row with the key {key} is not what was written")))
+        })?;
+    }
+    Ok(())
+}
+
+/// Attempts and idempotency keys.
+fn attempts(
+    conn: &Connection,
+    walk: &mut Walk,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<(), StoreError> {
     let sql = format!("SELECT {OPEN} FROM open_attempt ORDER BY seq");
     walk.rows(conn, ("open_attempt", &sql), progress, &mut |row| read_open(row, JobId(0)).map(drop))?;
     let sql = format!("SELECT {OPEN}, {CLOSED} FROM attempt ORDER BY seq DESC");
     walk.rows(conn, ("attempt", &sql), progress, &mut |row| read_closed(row, JobId(0)).map(drop))?;
-    let sql = format!("SELECT {END} FROM done ORDER BY ended DESC");
-    walk.rows(conn, ("done", &sql), progress, &mut |row| read_end(row).map(drop))?;
     let sql = "SELECT tenant, key, job, digest FROM idempotency";
     walk.rows(conn, ("idempotency", sql), progress, &mut |row| {
         stored_name(row.get_ref(0)?.as_str()?)?;

@@ -10,16 +10,18 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 
 use super::live;
 use super::pending::Commit;
+use super::row_sums::{LOG, SERVER_STATE};
 use super::tables::Tables;
 use super::{attempts, deliveries, facets, firing_log, kept_keys, prune, records, runs, schedules, sessions};
 use crate::StoreError;
-use crate::batch::{Batch, JobImage, Step, fold};
-use crate::codec::{read_spec, write_failure, write_spec};
+use crate::batch::{Batch, JobImage, Revision, Step, fold};
+use crate::codec::{write_failure, write_spec};
 use crate::columns::events::{EventBytes, next_hash};
+use crate::columns::status::{JOB, read_job, status_sum};
 use crate::columns::{end_sum, job_sum, retention_bucket};
 use crate::live::Bucket;
 use crate::logs::{LogTally, stream_of};
-use crate::rows::stored_name;
+use crate::rows::Interner;
 use crate::sums::sum_of;
 
 /// Writes commits, in order, in the transaction that is open. A row that several of them change is written once.
@@ -37,16 +39,20 @@ fn write_together(store: &mut Tables, commits: &[Arc<Commit>]) -> Result<(), Sto
         match step {
             Step::Write(batch) => write_batch(store, batch)?,
             Step::PruneJobs(prune) => prune::prune_jobs(store, prune)?,
+            Step::ReviseJob(revision) => revise_job(store, revision)?,
+            Step::DeleteJobs(jobs) => prune::delete_jobs(store, jobs)?,
             Step::PruneEvents(before) => prune::prune_events(&store.conn, *before)?,
             Step::PutOverrides(bytes) => {
-                store.conn.prepare_cached("UPDATE server_state SET overrides = ?1")?.execute([&bytes[..]])?;
+                let sql = format!("UPDATE server_state SET overrides = ?1 WHERE {}", SERVER_STATE.check);
+                store.conn.prepare_cached(&sql)?.execute([&bytes[..]])?;
             }
             Step::PutToken(token) => put_token(&store.conn, token)?,
             Step::ForgetToken(id) => {
                 store.conn.prepare_cached("DELETE FROM token WHERE id = ?1")?.execute([id.as_str()])?;
             }
             Step::SeeClock(at) => {
-                store.conn.prepare_cached("UPDATE server_state SET clock_seen = ?1")?.execute([at.0])?;
+                let sql = format!("UPDATE server_state SET clock_seen = ?1 WHERE {}", SERVER_STATE.check);
+                store.conn.prepare_cached(&sql)?.execute([at.0])?;
             }
             Step::PutSession(row) => sessions::put(&store.conn, row)?,
             Step::ForgetSession { tenant, key } => sessions::forget(&store.conn, tenant, key)?,
@@ -104,8 +110,8 @@ fn insert_jobs(store: &mut Tables, jobs: &[JobImage<'_>]) -> Result<(), StoreErr
     }
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO job (seq, state, wake_at, attempts, failures, losses, last_event, rejections, near_deadline, \
-         denials, denied_until, id, tenant, kind, agent, lane, session, priority, rank_time, created_at, spec, cost, \
-         sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
+         denials, denied_until, status_sum, id, tenant, kind, agent, lane, session, priority, rank_time, created_at, spec, cost, \
+         sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)",
     )?;
     for JobImage { row, status, .. } in jobs {
         let spec = &row.spec;
@@ -177,7 +183,7 @@ fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
     }
     let mut update = conn.prepare_cached(
         "UPDATE job SET state = ?2, wake_at = ?3, attempts = ?4, failures = ?5, losses = ?6, last_event = ?7, \
-         rejections = ?8, near_deadline = ?9, denials = ?10, denied_until = ?11 WHERE seq = ?1",
+         rejections = ?8, near_deadline = ?9, denials = ?10, denied_until = ?11, status_sum = ?12 WHERE seq = ?1",
     )?;
     for (seq, status) in &batch.moved {
         bind_status(&mut update, *seq, status)?;
@@ -188,8 +194,34 @@ fn move_jobs(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Rewrites the row of a live job, with its checksum. Its status is written by [`move_jobs`].
+fn revise_job(store: &mut Tables, revision: &Revision) -> Result<(), StoreError> {
+    let seq = revision.seq;
+    if store.live.get(seq).is_none() {
+        return Err(StoreError::Disagree(format!("job {} is not live", seq.0)));
+    }
+    let mut select = store.conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
+    let mut rows = select.query([seq.0.cast_signed()])?;
+    let found = rows.next()?.map(|row| read_job(row, &mut Interner::default())).transpose()?;
+    let mut row = found.ok_or_else(|| StoreError::Damaged(format!("live job {} has no row", seq.0)))?;
+    revision.apply(&mut row);
+    store.blob.clear();
+    write_spec(&mut store.blob, &row);
+    let mut update = store
+        .conn
+        .prepare_cached("UPDATE job SET priority = ?2, rank_time = ?3, spec = ?4, sum = ?5 WHERE seq = ?1")?;
+    let updated = update.execute(params![
+        seq.0.cast_signed(),
+        row.spec.priority,
+        row.rank_time.cast_signed(),
+        &store.blob[..],
+        job_sum(&row, &store.blob),
+    ]);
+    one_row(updated.map_err(|error| rejected(error, || format!("job {}", row.id)))?, seq, "is not stored")
+}
+
 /// How many parameters [`bind_status`] binds.
-const STATUS_LEN: usize = 11;
+const STATUS_LEN: usize = 12;
 
 /// Binds the number and the status of a job to the first parameters of a statement.
 fn bind_status(statement: &mut CachedStatement<'_>, seq: Seq, status: &JobStatus) -> rusqlite::Result<()> {
@@ -217,6 +249,7 @@ fn bind_status(statement: &mut CachedStatement<'_>, seq: Seq, status: &JobStatus
         near_deadline,
         denials,
         &denied_until.map(|time| time.0),
+        &status_sum(seq, status),
     ];
     bind(statement, 1, columns)
 }
@@ -298,12 +331,12 @@ fn find_bucket(
     lanes: &std::collections::HashMap<Name, i64>,
     seq: Seq,
 ) -> Result<i64, StoreError> {
-    let mut find = conn.prepare_cached("SELECT lane, spec FROM job WHERE seq = ?1")?;
+    let mut find = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
     let mut rows = find.query([seq.0.cast_signed()])?;
     let missing = || StoreError::Damaged(format!("live job {} has no row", seq.0));
     let row = rows.next()?.ok_or_else(missing)?;
-    let lane = lanes.get(row.get_ref(0)?.as_str()?).copied().ok_or_else(missing)?;
-    let spec = read_spec(row.get_ref(1)?.as_blob()?, &mut stored_name)?;
+    let spec = read_job(row, &mut Interner::default())?.spec;
+    let lane = lanes.get(&spec.lane).copied().ok_or_else(missing)?;
     Ok(retention_bucket(lane, spec.idempotency.is_some(), spec.member.is_some()))
 }
 
@@ -312,8 +345,10 @@ fn append_logs(store: &mut Tables, batch: &Batch<'_>) -> Result<(), StoreError> 
         return Ok(());
     }
     let mut exists = store.conn.prepare_cached("SELECT 1 FROM job WHERE seq = ?1")?;
-    let mut last =
-        store.conn.prepare_cached("SELECT line, bytes FROM log WHERE seq = ?1 ORDER BY line DESC LIMIT 1")?;
+    let mut last = store.conn.prepare_cached(&format!(
+        "SELECT line, bytes, {} FROM log WHERE seq = ?1 ORDER BY line DESC LIMIT 1",
+        LOG.check
+    ))?;
     let mut insert = store.conn.prepare_cached(
         "INSERT INTO log (seq, line, attempt, at, stream, text, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;

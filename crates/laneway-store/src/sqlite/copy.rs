@@ -17,7 +17,7 @@ use super::lock::{DirLock, check_file_system};
 use super::replay::Replay;
 use super::tables::Tables;
 use super::whole::read_state;
-use super::{files, history, migrate, open};
+use super::{files, history, migrate, open, row_sums};
 use crate::log::{self, Known};
 use crate::{SqliteOptions, SqliteStore, Store, StoreError};
 
@@ -93,8 +93,10 @@ fn write_copy(dir: &Path, partial: &Path, progress: &mut dyn FnMut(CopyProgress)
     let from = open::open_reader(&dir.join(files::DB), 1024)?;
     // One state for the whole copy: without this, every commit would begin the copy anew.
     from.execute_batch("BEGIN")?;
-    from.query_row("SELECT last_seq FROM server_state", [], |_| Ok(()))?;
+    let sql = format!("SELECT {} FROM server_state", row_sums::SERVER_STATE.check);
+    from.query_row(&sql, [], |_| Ok(()))?;
     let mut to = Connection::open(partial)?;
+    row_sums::add_functions(&to)?;
     to.execute_batch("PRAGMA synchronous = OFF")?;
     {
         let backup = Backup::new(&from, &mut to)?;
@@ -115,7 +117,8 @@ fn write_copy(dir: &Path, partial: &Path, progress: &mut dyn FnMut(CopyProgress)
     drop(from);
     // The copy needs no log: it is complete as it is.
     if read_state(&to)?.is_some() {
-        to.execute("UPDATE store_state SET closed = 1", [])?;
+        let sql = format!("UPDATE store_state SET closed = 1 WHERE {}", row_sums::STORE_STATE.check);
+        to.execute(&sql, [])?;
     }
     let _mode: String = to.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))?;
     to.close().map_err(|(_, error)| StoreError::from(error))
@@ -176,6 +179,7 @@ fn verify(file: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Copied,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let look = || -> Result<Copied, StoreError> {
         let conn = Connection::open_with_flags(files::immutable_uri(file), flags)?;
+        row_sums::add_functions(&conn)?;
         migrate::check_ours(&conn, migrate::MIGRATIONS)?;
         if read_state(&conn)?.is_some_and(|state| !state.closed) {
             return Err(StoreError::Damaged(

@@ -4,6 +4,7 @@ use laneway_core::{DeliveryRow, DeliveryTry, JobId, Seq, Span, Wall};
 use rusqlite::{Connection, params};
 
 use super::pages::newest_first;
+use super::row_sums;
 use crate::batch::Batch;
 use crate::columns::deliveries::{DELIVERY, optional_small, read_delivery};
 use crate::columns::{number, small};
@@ -67,8 +68,9 @@ pub(super) fn write(conn: &Connection, batch: &Batch<'_>) -> Result<(), StoreErr
 
 /// Visits every waiting delivery.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
-    let mut select =
-        conn.prepare(&format!("SELECT {DELIVERY} FROM delivery WHERE state = 0 ORDER BY seq"))?;
+    let sql =
+        format!("SELECT {DELIVERY}, {} FROM delivery WHERE state = 0 ORDER BY seq", row_sums::DELIVERY.check);
+    let mut select = conn.prepare(&sql)?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         visit(Loaded::Delivery(read_delivery(row)?));
@@ -79,7 +81,8 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
 /// The delivery of a job.
 pub(super) fn find(conn: &Connection, job: JobId) -> Result<Option<DeliveryRow>, StoreError> {
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {DELIVERY} FROM delivery WHERE seq = (SELECT job.seq FROM job WHERE job.id = ?1)"
+        "SELECT {DELIVERY}, {} FROM delivery WHERE seq = (SELECT job.seq FROM job WHERE job.id = ?1)",
+        row_sums::DELIVERY.check
     ))?;
     let mut rows = select.query([&job.0.to_be_bytes()[..]])?;
     rows.next()?.map(read_delivery).transpose()
@@ -96,7 +99,10 @@ pub(super) fn list(
         let items = find(conn, job)?.filter(|row| filter.matches(row)).into_iter().collect();
         return Ok(Page { items, next: None });
     }
-    let sql = format!("SELECT {DELIVERY} FROM delivery WHERE seq < ?1 ORDER BY seq DESC");
+    let sql = format!(
+        "SELECT {DELIVERY}, {} FROM delivery WHERE seq < ?1 ORDER BY seq DESC",
+        row_sums::DELIVERY.check
+    );
     newest_first(conn, &sql, before, limit, |row| {
         Ok(Some(read_delivery(row)?).filter(|row| filter.matches(row)))
     })
@@ -104,9 +110,10 @@ pub(super) fn list(
 
 /// Tries at the delivery of a job, oldest first.
 pub(super) fn tries(conn: &Connection, job: Seq) -> Result<Vec<DeliveryTry>, StoreError> {
-    let mut select = conn.prepare_cached(
-        "SELECT number, at, took_ms, status, error FROM delivery_try WHERE seq = ?1 ORDER BY number",
-    )?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT number, at, took_ms, status, error, {} FROM delivery_try WHERE seq = ?1 ORDER BY number",
+        row_sums::DELIVERY_TRY.check
+    ))?;
     let mut rows = select.query([job.0.cast_signed()])?;
     let mut tries = Vec::new();
     while let Some(row) = rows.next()? {

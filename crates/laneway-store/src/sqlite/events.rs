@@ -3,8 +3,15 @@
 use laneway_core::{Event, Seq};
 use rusqlite::Connection;
 
+use super::row_sums::{ATTEMPT, EVENT_BATCH, OPEN_ATTEMPT, SERVER_STATE};
 use crate::columns::events::{BATCH, Link, PageOfEvents, VERIFIED_AT_ONCE, read_batch};
+use crate::columns::status::{JOB, read_job};
+use crate::columns::{END, number, read_end};
+use crate::rows::Interner;
 use crate::{EventFilter, Page, StoreError};
+
+/// Checks a row of events.
+const CHECK: &str = EVENT_BATCH.check;
 
 /// Events after number `after`, oldest first.
 pub(super) fn after(
@@ -14,7 +21,7 @@ pub(super) fn after(
     limit: usize,
 ) -> Result<Page<Event>, StoreError> {
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {BATCH} FROM event_batch \
+        "SELECT {BATCH}, {CHECK} FROM event_batch \
          WHERE first >= coalesce((SELECT max(first) FROM event_batch WHERE first <= ?1), 0) ORDER BY first"
     ))?;
     let mut rows = select.query([i64::try_from(after).unwrap_or(i64::MAX).saturating_add(1)])?;
@@ -37,8 +44,9 @@ pub(super) fn before(
     before: u64,
     limit: usize,
 ) -> Result<Page<Event>, StoreError> {
-    let mut select = conn
-        .prepare_cached(&format!("SELECT {BATCH} FROM event_batch WHERE first < ?1 ORDER BY first DESC"))?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {BATCH}, {CHECK} FROM event_batch WHERE first < ?1 ORDER BY first DESC"
+    ))?;
     let mut rows = select.query([i64::try_from(before).unwrap_or(i64::MAX)])?;
     let mut page = PageOfEvents::new(filter, limit);
     while let Some(row) = rows.next()? {
@@ -54,18 +62,10 @@ pub(super) fn before(
 
 /// The latest `limit` events of a job, oldest first: each names the one before it. Ends where the rest is pruned.
 pub(super) fn of_job(conn: &Connection, job: Seq, limit: usize) -> Result<Vec<Event>, StoreError> {
-    let mut select = conn.prepare_cached(
-        "SELECT coalesce(max(last_event), 0) FROM (
-             SELECT last_event FROM job WHERE seq = ?1
-             UNION ALL SELECT last_event FROM open_attempt WHERE seq = ?1
-             UNION ALL SELECT last_event FROM attempt WHERE seq = ?1
-             UNION ALL SELECT last_event FROM done WHERE seq = ?1)",
-    )?;
-    let latest: i64 = select.query_row([job.0.cast_signed()], |row| row.get(0))?;
     let mut find = conn.prepare_cached(&format!(
-        "SELECT {BATCH} FROM event_batch WHERE first <= ?1 ORDER BY first DESC LIMIT 1"
+        "SELECT {BATCH}, {CHECK} FROM event_batch WHERE first <= ?1 ORDER BY first DESC LIMIT 1"
     ))?;
-    let mut number = latest.cast_unsigned();
+    let mut number = latest_of(conn, job)?;
     let mut batch: Vec<Event> = Vec::new();
     let mut walked = Vec::new();
     while walked.len() < limit && number > 0 {
@@ -86,6 +86,29 @@ pub(super) fn of_job(conn: &Connection, job: Seq, limit: usize) -> Result<Vec<Ev
     Ok(walked)
 }
 
+/// Number of the latest event of a job, from all its rows; 0: it has none.
+fn latest_of(conn: &Connection, job: Seq) -> Result<u64, StoreError> {
+    let key = [job.0.cast_signed()];
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT last_event, {} FROM open_attempt WHERE seq = ?1 UNION ALL SELECT last_event, {} FROM attempt WHERE seq = ?1",
+        OPEN_ATTEMPT.check, ATTEMPT.check
+    ))?;
+    let mut rows = select.query(key)?;
+    let mut latest = 0;
+    while let Some(row) = rows.next()? {
+        latest = latest.max(number(row, 0)?);
+    }
+    let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
+    if let Some(row) = select.query(key)?.next()? {
+        latest = latest.max(read_job(row, &mut Interner::default())?.status.last_event);
+    }
+    let mut select = conn.prepare_cached(&format!("SELECT {END} FROM done WHERE seq = ?1"))?;
+    if let Some(row) = select.query(key)?.next()? {
+        latest = latest.max(read_end(row)?.last_event);
+    }
+    Ok(latest)
+}
+
 /// Number of the oldest event that is kept; 0 when none is.
 pub(super) fn first(conn: &Connection) -> Result<u64, StoreError> {
     let mut select = conn.prepare_cached("SELECT coalesce(min(first), 0) FROM event_batch")?;
@@ -101,7 +124,7 @@ pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64,
     let mut link = from.filter(|link| link.next >= oldest.next).unwrap_or(oldest);
     let begun_at = link.next;
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {BATCH}, hash FROM event_batch WHERE first >= ?1 ORDER BY first LIMIT {VERIFIED_AT_ONCE}"
+        "SELECT {BATCH}, hash, {CHECK} FROM event_batch WHERE first >= ?1 ORDER BY first LIMIT {VERIFIED_AT_ONCE}"
     ))?;
     let mut rows = select.query([link.next.cast_signed()])?;
     let mut batches = 0;
@@ -113,7 +136,8 @@ pub(super) fn verify_part(conn: &Connection, from: Option<Link>) -> Result<(u64,
 }
 
 fn oldest_link(conn: &Connection) -> Result<Link, StoreError> {
-    let mut select = conn.prepare_cached("SELECT pruned_event, pruned_hash FROM server_state")?;
+    let sql = format!("SELECT pruned_event, pruned_hash, {} FROM server_state", SERVER_STATE.check);
+    let mut select = conn.prepare_cached(&sql)?;
     let mut rows = select.query([])?;
     let row =
         rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table server_state is missing".into()))?;

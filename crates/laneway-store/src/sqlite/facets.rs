@@ -9,6 +9,7 @@
 mod bits;
 pub(super) mod build;
 mod count;
+mod ends;
 mod list;
 mod names;
 mod plan;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::migrate::{MIGRATIONS, migrate};
+use super::{facets, row_sums};
 use crate::{StoreError, log};
 
 /// The database.
@@ -133,8 +134,11 @@ pub(super) fn create(dir: &Path) -> Result<(), StoreError> {
     let cannot = |error: io::Error| not_written(&path, &error);
     let file = open_private(&path).map_err(cannot)?;
     let conn = Connection::open(&path)?;
+    row_sums::add_functions(&conn)?;
     conn.execute_batch("PRAGMA synchronous = OFF")?;
     migrate(&conn, MIGRATIONS)?;
+    // Without jobs, the sets of lists are complete. The first start then writes nothing before its mark is there.
+    facets::build::mark_complete(&conn)?;
     let _mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     conn.close().map_err(|(_, error)| StoreError::from(error))?;
     file.sync_all().map_err(cannot)?;

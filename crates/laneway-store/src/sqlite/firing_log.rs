@@ -5,6 +5,7 @@ use laneway_core::{FiringLogEntry, Name};
 use rusqlite::{Connection, params};
 
 use super::commit::rejected;
+use super::row_sums::{FIRING_COUNT, FIRING_LOG};
 use crate::batch::FiringLogPrune;
 use crate::columns::firing_log::{ENTRY, read_entry};
 use crate::{FiringLogFilter, FiringLogPage, Loaded, StoreError};
@@ -54,10 +55,11 @@ pub(super) fn insert(conn: &Connection, entry: &FiringLogEntry) -> Result<(), St
         ended_at.0,
     ]);
     inserted.map_err(|error| rejected(error, || format!("firing {number}")))?;
-    let mut count = conn.prepare_cached(
+    let mut count = conn.prepare_cached(&format!(
         "INSERT INTO firing_count (schedule, tenant, entries) VALUES (?1, ?2, 1) \
-         ON CONFLICT (schedule) DO UPDATE SET entries = entries + 1",
-    )?;
+         ON CONFLICT (schedule) DO UPDATE SET entries = entries + 1 WHERE {}",
+        FIRING_COUNT.check
+    ))?;
     count.execute(params![&schedule[..], tenant.as_str()])?;
     Ok(())
 }
@@ -65,8 +67,10 @@ pub(super) fn insert(conn: &Connection, entry: &FiringLogEntry) -> Result<(), St
 /// Deletes old entries of the log, and slots that can never fire again.
 pub(super) fn prune(conn: &Connection, prune: &FiringLogPrune) -> Result<(), StoreError> {
     let mut gone: Vec<(i64, Vec<u8>)> = Vec::new();
-    let mut select =
-        conn.prepare_cached("SELECT number, schedule, ended_at FROM firing_log ORDER BY number LIMIT ?1")?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT number, schedule, ended_at, {} FROM firing_log ORDER BY number LIMIT ?1",
+        FIRING_LOG.check
+    ))?;
     let mut rows = select.query([prune.max])?;
     // Up to the first one that is young enough: a walk through all of them would take too long.
     while let Some(row) = rows.next()?.filter(|row| row.get(2).is_ok_and(|at: i64| at < prune.ended_before.0))
@@ -76,15 +80,19 @@ pub(super) fn prune(conn: &Connection, prune: &FiringLogPrune) -> Result<(), Sto
     drop(rows);
     delete_entries(conn, &gone)?;
     let mut left = i64::from(prune.max);
-    let mut select = conn
-        .prepare_cached("SELECT schedule, entries FROM firing_count WHERE entries > ?1 ORDER BY schedule")?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT schedule, entries, {} FROM firing_count WHERE entries > ?1 ORDER BY schedule",
+        FIRING_COUNT.check
+    ))?;
     let crowded: Vec<(Vec<u8>, i64)> =
         select.query_map([prune.keep], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
     for (schedule, entries) in crowded {
         let over = (entries - i64::from(prune.keep)).min(left);
         left -= over;
-        let mut select = conn
-            .prepare_cached("SELECT number FROM firing_log WHERE schedule = ?1 ORDER BY number LIMIT ?2")?;
+        let mut select = conn.prepare_cached(&format!(
+            "SELECT number, {} FROM firing_log WHERE schedule = ?1 ORDER BY number LIMIT ?2",
+            FIRING_LOG.check
+        ))?;
         let numbers = select.query_map(params![&schedule[..], over], |row| row.get(0))?;
         let gone: Vec<(i64, Vec<u8>)> =
             numbers.map(|number| Ok((number?, schedule.clone()))).collect::<Result<_, rusqlite::Error>>()?;
@@ -101,8 +109,10 @@ pub(super) fn prune(conn: &Connection, prune: &FiringLogPrune) -> Result<(), Sto
 
 fn delete_entries(conn: &Connection, gone: &[(i64, Vec<u8>)]) -> Result<(), StoreError> {
     let mut delete = conn.prepare_cached("DELETE FROM firing_log WHERE number = ?1")?;
-    let mut count =
-        conn.prepare_cached("UPDATE firing_count SET entries = entries - 1 WHERE schedule = ?1")?;
+    let mut count = conn.prepare_cached(&format!(
+        "UPDATE firing_count SET entries = entries - 1 WHERE schedule = ?1 AND {}",
+        FIRING_COUNT.check
+    ))?;
     for (number, schedule) in gone {
         delete.execute([number])?;
         count.execute([&schedule[..]])?;
@@ -117,7 +127,9 @@ fn delete_entries(conn: &Connection, gone: &[(i64, Vec<u8>)]) -> Result<(), Stor
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
     let most = i64::try_from(RECENT_FIRINGS_MAX).unwrap_or(i64::MAX);
     let mut select = conn.prepare(&format!(
-        "SELECT {ENTRY} FROM (SELECT * FROM firing_log ORDER BY number DESC LIMIT ?1) ORDER BY number"
+        "SELECT {ENTRY}, {} FROM firing_log WHERE number IN (SELECT number FROM firing_log ORDER BY number DESC LIMIT ?1) \
+         ORDER BY number",
+        FIRING_LOG.check
     ))?;
     let mut rows = select.query([most])?;
     while let Some(row) = rows.next()? {
@@ -143,10 +155,14 @@ pub(super) fn list(
         (None, None) => "?1 IS NULL AND ?2 IS NULL",
     };
     let total: i64 = conn
-        .prepare_cached(&format!("SELECT ifnull(sum(entries), 0) FROM firing_count WHERE {wanted}"))?
+        .prepare_cached(&format!(
+            "SELECT ifnull(sum(entries), 0) FROM firing_count WHERE {wanted} AND {}",
+            FIRING_COUNT.check
+        ))?
         .query_row(params![key, tenant], |row| row.get(0))?;
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {ENTRY} FROM firing_log WHERE {wanted} AND number < ?3 ORDER BY number DESC LIMIT ?4"
+        "SELECT {ENTRY}, {} FROM firing_log WHERE {wanted} AND number < ?3 ORDER BY number DESC LIMIT ?4",
+        FIRING_LOG.check
     ))?;
     let before = before.map_or(i64::MAX, |number| i64::try_from(number).unwrap_or(i64::MAX));
     let limit = limit.max(1);

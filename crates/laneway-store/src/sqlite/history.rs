@@ -7,6 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::migrate::{MIGRATIONS, migrate};
 use super::replay::Replay;
+use super::row_sums;
 use super::tables::Tables;
 use super::whole::read_state;
 use crate::StoreError;
@@ -67,7 +68,8 @@ pub(super) fn add(file: &Path, history: &History) -> Result<Added, StoreError> {
 pub(super) fn separate(file: &Path) -> Result<(), StoreError> {
     let conn = open(file)?;
     if read_state(&conn)?.is_some_and(|state| state.log_id.is_some()) {
-        conn.execute("UPDATE store_state SET log_id = NULL", [])?;
+        let sql = format!("UPDATE store_state SET log_id = NULL WHERE {}", row_sums::STORE_STATE.check);
+        conn.execute(&sql, [])?;
     }
     close(conn)
 }
@@ -75,6 +77,7 @@ pub(super) fn separate(file: &Path) -> Result<(), StoreError> {
 fn open(file: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(file, flags)?;
+    row_sums::add_functions(&conn)?;
     // The caller syncs the file before it gets its name.
     conn.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON;")?;
     Ok(conn)

@@ -4,6 +4,7 @@ use laneway_core::{JobId, KeptKeys, Key, Wall};
 use rusqlite::{Connection, params};
 
 use super::commit::rejected;
+use super::row_sums::KEPT_KEY;
 use crate::rows::{stored_job_id, stored_name};
 use crate::{Loaded, StoreError};
 
@@ -36,8 +37,10 @@ pub(super) fn delete(conn: &Connection, job: JobId) -> Result<(), StoreError> {
 
 /// Visits the keys of every job that keeps some.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
-    let mut select =
-        conn.prepare("SELECT job, tenant, name, value, since FROM kept_key ORDER BY job, position")?;
+    let mut select = conn.prepare(&format!(
+        "SELECT job, tenant, name, value, since, {} FROM kept_key ORDER BY job, position",
+        KEPT_KEY.check
+    ))?;
     let mut rows = select.query([])?;
     let mut keeper: Option<KeptKeys> = None;
     while let Some(row) = rows.next()? {

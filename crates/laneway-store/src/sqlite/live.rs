@@ -2,13 +2,14 @@
 
 use rusqlite::{Connection, params};
 
+use super::row_sums::LIVE_CHUNK;
 use crate::StoreError;
 use crate::live::Live;
 
 /// Reads the table.
 pub(super) fn read(conn: &Connection) -> Result<Live, StoreError> {
     let mut live = Live::default();
-    let mut statement = conn.prepare("SELECT chunk, bits FROM live_chunk")?;
+    let mut statement = conn.prepare(&format!("SELECT chunk, bits, {} FROM live_chunk", LIVE_CHUNK.check))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         live.read_chunk(row.get::<_, i64>(0)?.cast_unsigned(), row.get_ref(1)?.as_blob()?)?;

@@ -5,14 +5,15 @@ use std::sync::mpsc::sync_channel;
 
 use laneway_core::engine::StoreCounters;
 use laneway_core::{Bytes, JobRow, Name, Prior, Seq, TokenRecord, Wall};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::deliveries;
 use super::pool::Pool;
 use super::tables::Tables;
-use super::{firing_log, kept_keys, records, runs, schedules, sessions};
+use super::{firing_log, kept_keys, records, row_sums, runs, schedules, sessions};
 use crate::columns::retention_bucket;
-use crate::columns::{JOB, JOB_LEN, OPEN, PAYLOAD, number, read_job, read_open, read_payload, small};
+use crate::columns::status::{JOB, JOB_LEN, read_job};
+use crate::columns::{END, OPEN, PAYLOAD, number, read_end, read_open, read_payload, small};
 use crate::live::{CHUNK, LiveChunk};
 use crate::rows::{Interner, stored_digest, stored_job_id, stored_name, stored_role};
 use crate::{Loaded, Runnable, StoreError};
@@ -25,6 +26,9 @@ const CHUNKS_PARALLEL: usize = 16;
 const LOAD_THREADS_MAX: usize = 3;
 /// Chunks that each of them reads ahead of the engine.
 const CHUNKS_AHEAD: usize = 2;
+
+/// Jobs among which the newest one is looked for that is not damaged.
+const NEWEST: u32 = 100;
 
 /// See [`crate::Store::load`].
 pub(super) fn load(
@@ -49,6 +53,7 @@ pub(super) fn load(
 
 /// The name of every lane that ever had a job. Lanes of runs are looked up by their index, one after the other.
 fn load_lanes(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
+    // Their rows are checked where the numbers of lanes and the runs themselves are read.
     let mut select = conn.prepare(
         "WITH RECURSIVE of_runs(lane) AS (
              SELECT min(lane) FROM run WHERE finished_at IS NOT NULL
@@ -68,14 +73,24 @@ fn load_lanes(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), St
 /// The counters.
 pub(super) fn counters(store: &Tables) -> Result<StoreCounters, StoreError> {
     // Rank times grow with the numbers, but for jobs that were submitted for later: good enough for people.
-    let sql = "SELECT rank_time FROM job ORDER BY seq DESC LIMIT 1";
-    let rank_time: Option<i64> = store.conn.query_row(sql, [], |row| row.get(0)).optional()?;
-    let clock_seen: Option<i64> =
-        store.conn.query_row("SELECT clock_seen FROM server_state", [], |row| row.get(0))?;
+    let mut select =
+        store.conn.prepare(&format!("SELECT {JOB} FROM job ORDER BY seq DESC LIMIT {NEWEST}"))?;
+    let mut rows = select.query([])?;
+    let mut newest = None;
+    while let Some(row) = rows.next()?.filter(|_| newest.is_none()) {
+        newest = match read_job(row, &mut Interner::default()) {
+            Ok(job) => Some(job),
+            // An ended job: it is reported when it is read, and must not keep a server from starting.
+            Err(StoreError::Damaged(_)) => None,
+            Err(other) => return Err(other),
+        };
+    }
+    let sql = format!("SELECT clock_seen, {} FROM server_state", row_sums::SERVER_STATE.check);
+    let clock_seen: Option<i64> = store.conn.query_row(&sql, [], |row| row.get(0))?;
     Ok(StoreCounters {
         last_seq: store.numbers.last_seq,
         last_event: store.numbers.last_event,
-        last_rank_time: rank_time.unwrap_or(0).cast_unsigned(),
+        last_rank_time: newest.map_or(0, |job| job.rank_time),
         clock_seen: clock_seen.map(Wall),
     })
 }
@@ -176,24 +191,24 @@ fn read_chunk(
 }
 
 fn load_open(store: &Tables, names: &mut Interner, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
-    let mut select = store.conn.prepare(&format!("SELECT {OPEN} FROM open_attempt ORDER BY seq"))?;
-    let mut job_id = store.conn.prepare("SELECT id FROM job WHERE seq = ?1")?;
+    let mut select = store.conn.prepare(&format!(
+        "SELECT {OPEN}, {} FROM open_attempt ORDER BY seq",
+        row_sums::OPEN_ATTEMPT.check
+    ))?;
     let mut job = store.conn.prepare(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
-    let mut end = store.conn.prepare("SELECT last_event FROM done WHERE seq = ?1")?;
+    let mut end = store.conn.prepare(&format!("SELECT {END} FROM done WHERE seq = ?1"))?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let seq = Seq(number(row, 0)?);
         let missing = || StoreError::Damaged(format!("the open attempt of job {} has no job", seq.0));
+        let mut jobs = job.query([seq.0.cast_signed()])?;
+        let mut job = read_job(jobs.next()?.ok_or_else(missing)?, names)?;
+        let open = read_open(row, job.id)?;
         if store.live.get(seq).is_some() {
-            let mut ids = job_id.query([seq.0.cast_signed()])?;
-            let id = stored_job_id(ids.next()?.ok_or_else(missing)?.get_ref(0)?.as_blob()?)?;
-            visit(Loaded::Open(read_open(row, id)?));
+            visit(Loaded::Open(open));
         } else {
-            let mut jobs = job.query([seq.0.cast_signed()])?;
-            let mut job = read_job(jobs.next()?.ok_or_else(missing)?, names)?;
             let mut ends = end.query([seq.0.cast_signed()])?;
-            job.status.last_event = number(ends.next()?.ok_or_else(missing)?, 0)?;
-            let open = read_open(row, job.id)?;
+            job.status.last_event = read_end(ends.next()?.ok_or_else(missing)?)?.last_event;
             visit(Loaded::StillRunning(job, open));
         }
     }
@@ -201,9 +216,10 @@ fn load_open(store: &Tables, names: &mut Interner, visit: &mut dyn FnMut(Loaded)
 }
 
 pub(super) fn tokens(conn: &Connection) -> Result<Vec<TokenRecord>, StoreError> {
-    let mut select = conn.prepare(
-        "SELECT id, tenant, role, digest, note, created_at, expires_at, revoked_at FROM token ORDER BY id",
-    )?;
+    let mut select = conn.prepare(&format!(
+        "SELECT id, tenant, role, digest, note, created_at, expires_at, revoked_at, {} FROM token ORDER BY id",
+        row_sums::TOKEN.check
+    ))?;
     let mut rows = select.query([])?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next()? {
@@ -222,8 +238,8 @@ pub(super) fn tokens(conn: &Connection) -> Result<Vec<TokenRecord>, StoreError> 
 }
 
 pub(super) fn overrides(conn: &Connection) -> Result<Option<Bytes>, StoreError> {
-    let bytes: Option<Vec<u8>> =
-        conn.query_row("SELECT overrides FROM server_state", [], |row| row.get(0))?;
+    let sql = format!("SELECT overrides, {} FROM server_state", row_sums::SERVER_STATE.check);
+    let bytes: Option<Vec<u8>> = conn.query_row(&sql, [], |row| row.get(0))?;
     Ok(bytes.map(Bytes::from))
 }
 
@@ -232,8 +248,10 @@ pub(super) fn priors(conn: &Connection, keys: &[(&Name, &Name)]) -> Result<Vec<O
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    let mut select =
-        conn.prepare_cached("SELECT job, digest FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT job, digest, {} FROM idempotency WHERE tenant = ?1 AND key = ?2",
+        row_sums::IDEMPOTENCY.check
+    ))?;
     let find = |(tenant, key): &(&Name, &Name)| {
         let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
         let Some(row) = rows.next()? else { return Ok(None) };

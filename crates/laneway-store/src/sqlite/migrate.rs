@@ -24,12 +24,12 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "0002_kept_keys_and_records",
         sql: include_str!("../../migrations/sqlite/0002_kept_keys_and_records.sql"),
     },
-    Migration {
-        version: 3,
-        name: "0003_commit_log",
-        sql: include_str!("../../migrations/sqlite/0003_commit_log.sql"),
-    },
     Migration { version: 4, name: "0004_lists", sql: include_str!("../../migrations/sqlite/0004_lists.sql") },
+    Migration {
+        version: 5,
+        name: "0005_id_ends",
+        sql: include_str!("../../migrations/sqlite/0005_id_ends.sql"),
+    },
 ];
 
 /// Checks that this is a database of Laneway, of a version that this program knows. Returns the version; 0: it is empty.

@@ -11,7 +11,7 @@ use super::lock::{DirLock, UnchangedLock};
 use super::open::{BUSY, is_ours};
 use super::pending::Commit;
 use super::whole::{Found, read_state};
-use super::{checkpoint, files};
+use super::{checkpoint, files, row_sums};
 use crate::StoreError;
 use crate::log::{self, Logged};
 use crate::rows::Interner;
@@ -35,6 +35,7 @@ impl Offline {
         let with_log = std::fs::metadata(dir.join(files::WAL)).is_ok_and(|log| log.len() > 0);
         let path = dir.join(files::DB);
         let conn = if with_log { open_with_log(&path)? } else { open_alone(&path)? };
+        row_sums::add_functions(&conn)?;
         conn.execute_batch(
             "PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF; PRAGMA query_only = ON;",
         )?;

@@ -15,9 +15,10 @@ use super::mark::Marker;
 use super::migrate::{MIGRATIONS, migrate};
 use super::pool::Pool;
 use super::replay::Replay;
+use super::shared::Shared;
 use super::tables::{self, Numbers, Tables};
 use super::whole::{Found, REMEDY, State, read_state};
-use super::{SqliteStore, check, checkpoint, epoch, facets, files};
+use super::{SqliteStore, check, checkpoint, epoch, facets, files, row_sums};
 use crate::log::{self, CommitLog, KeptSegments, LogId, Scan};
 use crate::rows::{stored_digest, stored_name};
 use crate::{Epoch, StoreError};
@@ -45,6 +46,10 @@ pub struct SqliteOptions {
     /// How long segments of the commit log are kept that the tables do not need any more; zero: not at all. `None`: they are
     /// kept if the directory has some already. Defaults to that.
     pub log_keep: Option<Duration>,
+    /// True: no thread writes the tables. They are written when a read needs them, when too much waits, and by
+    /// [`SqliteStore::write_tables`]. For simulations: what is in the tables after a crash does not depend on time. Defaults to
+    /// false.
+    pub tables_by_hand: bool,
 }
 
 impl Default for SqliteOptions {
@@ -56,6 +61,7 @@ impl Default for SqliteOptions {
             allow_network_file_system: false,
             accept_loss: false,
             log_keep: None,
+            tables_by_hand: false,
         }
     }
 }
@@ -69,6 +75,7 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
         allow_network_file_system,
         accept_loss,
         log_keep,
+        tables_by_hand,
     } = options;
     check_version()?;
     files::make_dir(dir)?;
@@ -104,8 +111,12 @@ pub(super) fn open(dir: &Path, options: SqliteOptions) -> Result<SqliteStore, St
     files::sync_dirs(dir)?;
     let (epoch, id) = begin(&mut tables, state, &scan)?;
     let log = CommitLog::continue_after(&log_dir, id, scan, KeptSegments::of(dir, log_keep));
+    let log = log.map_err(|error| {
+        StoreError::Failed(format!("cannot write the commit log {}: {error}", log_dir.display()))
+    })?;
     let pool = Arc::new(Pool::new(readers_max, move || open_reader(&path, reader_cache_kib)));
-    SqliteStore::start(tables, log, marker, pool, epoch, lock)
+    let shared = Shared::new(tables, log, marker, pool, tables_by_hand);
+    SqliteStore::start(shared, epoch, lock)
 }
 
 /// Writes the commits to the tables that only the log has. Returns the end of the log.
@@ -207,12 +218,12 @@ fn begin(tables: &mut Tables, state: State, scan: &Scan) -> Result<(Epoch, LogId
     conn.execute_batch("PRAGMA synchronous = FULL")?;
     let transaction = conn.unchecked_transaction()?;
     let epoch = epoch::take_next(&transaction)?;
-    if state.closed {
-        transaction.execute("UPDATE store_state SET closed = 0", [])?;
-    }
     // Where damage was accepted, numbers of lost commits are not given out again.
-    transaction.execute("UPDATE store_state SET stored = ?1", [scan.last.cast_signed()])?;
-    transaction.execute("UPDATE store_state SET log_id = randomblob(16) WHERE log_id IS NULL", [])?;
+    let sql = format!(
+        "UPDATE store_state SET closed = 0, stored = ?1, log_id = coalesce(log_id, randomblob(16)) WHERE {}",
+        row_sums::STORE_STATE.check
+    );
+    transaction.execute(&sql, [scan.last.cast_signed()])?;
     let id = transaction.query_row("SELECT log_id FROM store_state", [], |row| row.get::<_, [u8; 16]>(0))?;
     transaction.commit()?;
     conn.execute_batch("PRAGMA synchronous = NORMAL")?;
@@ -252,6 +263,7 @@ pub(super) fn open_reader(path: &Path, cache_kib: u32) -> Result<Connection, Sto
 
 /// The settings of every connection.
 fn settle(conn: &Connection, cache_kib: u32) -> Result<(), StoreError> {
+    row_sums::add_functions(conn)?;
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.execute_batch(&format!(
@@ -275,7 +287,8 @@ pub(super) fn in_dir(dir: &Path, error: StoreError) -> StoreError {
 }
 
 pub(super) fn read_lanes(conn: &Connection) -> Result<HashMap<Name, i64>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT name, number FROM lane")?;
+    let sql = format!("SELECT name, number, {} FROM lane", row_sums::LANE.check);
+    let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query([])?;
     let mut lanes = HashMap::new();
     while let Some(row) = rows.next()? {
@@ -285,11 +298,14 @@ pub(super) fn read_lanes(conn: &Connection) -> Result<HashMap<Name, i64>, StoreE
 }
 
 pub(super) fn read_numbers(conn: &Connection) -> Result<Numbers, StoreError> {
-    let sql = "SELECT max(last_seq, coalesce((SELECT max(seq) FROM job), 0)),
-                      max(last_ended, coalesce((SELECT max(ended) FROM done), 0)),
-                      pruned_event, pruned_hash
-               FROM server_state";
-    let mut statement = conn.prepare(sql)?;
+    let sql = format!(
+        "SELECT max(last_seq, coalesce((SELECT max(seq) FROM job), 0)),
+                max(last_ended, coalesce((SELECT max(ended) FROM done), 0)),
+                pruned_event, pruned_hash, {}
+         FROM server_state",
+        row_sums::SERVER_STATE.check
+    );
+    let mut statement = conn.prepare(&sql)?;
     let mut rows = statement.query([])?;
     let row =
         rows.next()?.ok_or_else(|| StoreError::Damaged("the row of table server_state is missing".into()))?;
@@ -300,8 +316,10 @@ pub(super) fn read_numbers(conn: &Connection) -> Result<Numbers, StoreError> {
         last_event: number(2)?,
         hash: stored_digest(row.get_ref(3)?.as_blob()?)?,
     };
-    let mut statement =
-        conn.prepare("SELECT first + count - 1, hash FROM event_batch ORDER BY first DESC LIMIT 1")?;
+    let mut statement = conn.prepare(&format!(
+        "SELECT first + count - 1, hash, {} FROM event_batch ORDER BY first DESC LIMIT 1",
+        row_sums::EVENT_BATCH.check
+    ))?;
     let mut rows = statement.query([])?;
     if let Some(row) = rows.next()? {
         numbers.last_event = row.get::<_, i64>(0)?.cast_unsigned();

@@ -3,6 +3,7 @@
 use laneway_core::{Change, Prior};
 
 use crate::JobView;
+use crate::batch::Revision;
 
 /// The job after these changes, in order. `base`: the job in the tables.
 pub(super) fn changed<'a>(
@@ -19,6 +20,9 @@ pub(super) fn changed<'a>(
         let Some(view) = view.as_mut() else { continue };
         match change {
             Change::JobMoved { status, .. } => view.row.status = status.clone(),
+            Change::JobRevised { seq, priority, rank_time, not_before } => {
+                Revision::new(*seq, *priority, *rank_time, *not_before).apply(&mut view.row);
+            }
             Change::AttemptOpened(open)
             | Change::AttemptStarted(open)
             | Change::LeaseExtended(open)

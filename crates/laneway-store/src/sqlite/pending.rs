@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use laneway_core::{Change, JobId, Name, Seq, Wall};
 
-use crate::StoreError;
 use crate::codec::{Input, put_bytes, put_i64, put_u64, read_changes, write_changes};
 use crate::columns::events::EventBytes;
 use crate::log::Logged;
 use crate::rows::Interner;
+use crate::{Lag, StoreError};
 
 /// How long a commit waits for others, so that one transaction writes them together.
 const WAIT: Duration = Duration::from_millis(20);
@@ -38,6 +38,8 @@ pub(super) struct Commit {
     pub events: Option<EventBytes>,
     bytes: usize,
     prunes: bool,
+    /// When it was made.
+    at: Instant,
     index: OnceLock<Index>,
 }
 
@@ -54,10 +56,10 @@ impl Commit {
     pub fn new(number: u64, changes: Vec<Change>, events: Option<EventBytes>) -> Commit {
         let opaque = changes.iter().map(Change::opaque_len).sum::<usize>();
         let bytes = opaque + events.as_ref().map_or(0, |events| events.bytes.len());
-        let prunes = changes
-            .iter()
-            .any(|change| matches!(change, Change::JobsPruned { .. } | Change::RunsPruned { .. }));
-        Commit { number, changes, events, bytes, prunes, index: OnceLock::new() }
+        let prunes = changes.iter().any(|change| {
+            matches!(change, Change::JobsPruned { .. } | Change::RunsPruned { .. } | Change::JobDeleted(_))
+        });
+        Commit { number, changes, events, bytes, prunes, at: Instant::now(), index: OnceLock::new() }
     }
 
     /// Appends the body of its record to `out`.
@@ -175,10 +177,15 @@ impl Pending {
     /// Waits until a commit may be added.
     pub fn wait_for_space(&self) -> Result<(), StoreError> {
         let mut state = self.lock();
-        while state.failed.is_none() && (state.changes > CHANGES_MAX || state.bytes > BYTES_MAX) {
+        while state.failed.is_none() && state.is_full() {
             state = wait(&self.written, state);
         }
         state.check()
+    }
+
+    /// Must a commit wait?
+    pub fn is_full(&self) -> bool {
+        self.lock().is_full()
     }
 
     /// Adds a commit that is durable in the log.
@@ -230,6 +237,17 @@ impl Pending {
     /// The last commit that the tables have.
     pub fn stored_until(&self) -> u64 {
         self.lock().stored
+    }
+
+    /// How much waits.
+    pub fn lag(&self) -> Lag {
+        let state = self.lock();
+        Lag {
+            commits: state.commits.len() as u64,
+            changes: state.changes as u64,
+            bytes: state.bytes as u64,
+            age: state.commits.front().map_or(Duration::ZERO, |commit| commit.at.elapsed()),
+        }
     }
 
     /// Waits until the tables have everything that is durable now.
@@ -287,6 +305,10 @@ impl Pending {
 }
 
 impl State {
+    fn is_full(&self) -> bool {
+        self.changes > CHANGES_MAX || self.bytes > BYTES_MAX
+    }
+
     fn is_due(&self) -> bool {
         self.wanted > self.stored || self.changes >= CHANGES_DUE || self.bytes >= BYTES_DUE
     }

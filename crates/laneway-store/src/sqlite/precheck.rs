@@ -148,7 +148,7 @@ impl Precheck {
     fn is_certain(&mut self, change: &Change) -> bool {
         match change {
             Change::JobCreated { row, .. } => self.create(row),
-            Change::JobMoved { seq, .. } => self.live.has(*seq),
+            Change::JobMoved { seq, .. } | Change::JobRevised { seq, .. } => self.live.has(*seq),
             Change::AttemptOpened(open) => {
                 let fits = self.live.has(open.seq) && !self.open.contains_key(&open.seq);
                 if fits {
@@ -192,8 +192,9 @@ impl Precheck {
             | Change::EventsPruned { .. }
             | Change::FiringLogPruned { .. }
             | Change::RunsPruned { .. } => true,
-            // Their constraints are not known here.
-            Change::SchedulePut(_)
+            // Their constraints are not known here. A deleted job may be a member of a run.
+            Change::JobDeleted(_)
+            | Change::SchedulePut(_)
             | Change::ScheduleMoved { .. }
             | Change::ScheduleRemoved(_)
             | Change::SlotFired { .. }

@@ -1,16 +1,17 @@
-//! Retention: deletes ended jobs and old events.
+//! Retention: deletes ended jobs and old events. Calls delete single jobs.
 
 use laneway_core::{Reason, Seq, Wall};
 use rusqlite::{Connection, params};
 
 use super::facets;
-use super::tables::Tables;
+use super::row_sums::{EVENT_BATCH, SERVER_STATE};
+use super::tables::{Numbers, Tables};
 use crate::StoreError;
 use crate::batch::JobPrune;
-use crate::codec::read_spec;
-use crate::columns::number;
-use crate::columns::retention_bucket;
-use crate::rows::stored_name;
+use crate::columns::status::{JOB, read_job};
+use crate::columns::{END, END_LEN, read_end, retention_bucket};
+use crate::live::MEMBERS;
+use crate::rows::Interner;
 
 /// Event batches that one commit removes at most, and bytes after which it stops: a commit must stay short. The
 /// next prune takes the rest.
@@ -36,6 +37,47 @@ pub(super) fn prune_jobs(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(),
     find_due(&store.conn, lane, true, keyed_before, prune.max, &mut due)?;
     due.sort_unstable_by_key(|job| (job.finished_at, job.ended));
     due.truncate(usize::try_from(prune.max).unwrap_or(usize::MAX));
+    delete(store, due)
+}
+
+/// Deletes ended jobs. Those that are not stored any more are left out.
+pub(super) fn delete_jobs(store: &mut Tables, jobs: &[Seq]) -> Result<(), StoreError> {
+    let mut due = Vec::with_capacity(jobs.len());
+    for &seq in jobs {
+        due.extend(find_ended(store, seq)?);
+    }
+    due.dedup_by_key(|job| job.seq);
+    delete(store, due)
+}
+
+/// An ended job that a call deletes.
+fn find_ended(store: &Tables, seq: Seq) -> Result<Option<Due>, StoreError> {
+    let mut select = store.conn.prepare_cached(&format!(
+        "SELECT {END}, ended, retention_bucket, EXISTS (SELECT 1 FROM open_attempt WHERE open_attempt.seq = ?1) \
+         FROM done WHERE seq = ?1"
+    ))?;
+    let mut rows = select.query([seq.0.cast_signed()])?;
+    let needed = || StoreError::Disagree(format!("job {} is needed and cannot be deleted", seq.0));
+    let Some(row) = rows.next()? else {
+        return if store.live.get(seq).is_some() { Err(needed()) } else { Ok(None) };
+    };
+    let end = read_end(row)?;
+    let bucket: i64 = row.get(END_LEN + 1)?;
+    if bucket == MEMBERS || row.get(END_LEN + 2)? {
+        return Err(needed());
+    }
+    Ok(Some(Due {
+        finished_at: end.finished_at.0,
+        ended: row.get(END_LEN)?,
+        seq,
+        // See `retention_bucket`.
+        keyed: bucket % 2 == 1,
+        merged: end.reason == Reason::Merged,
+    }))
+}
+
+/// Deletes these jobs with everything that is stored of them.
+fn delete(store: &mut Tables, mut due: Vec<Due>) -> Result<(), StoreError> {
     if due.is_empty() {
         return Ok(());
     }
@@ -58,9 +100,19 @@ pub(super) fn prune_jobs(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(),
         delete.execute([job.ended])?;
     }
     // The rows with the highest numbers may be deleted now.
-    let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
-    update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
+    store_last_numbers(store)?;
     facets::remove(&store.conn, &mut store.facets, &gone)
+}
+
+/// Stores the highest numbers that were given out.
+pub(super) fn store_last_numbers(store: &Tables) -> Result<(), StoreError> {
+    let Numbers { last_seq, last_ended, .. } = store.numbers;
+    let mut update = store.conn.prepare_cached(&format!(
+        "UPDATE server_state SET last_seq = ?1, last_ended = ?2 WHERE {}",
+        SERVER_STATE.check
+    ))?;
+    update.execute([last_seq.cast_signed(), last_ended.cast_signed()])?;
+    Ok(())
 }
 
 fn find_due(
@@ -71,39 +123,40 @@ fn find_due(
     max: u32,
     due: &mut Vec<Due>,
 ) -> Result<(), StoreError> {
-    let mut select = conn.prepare_cached(
-        "SELECT finished_at, ended, seq, reason FROM done INDEXED BY done_retention \
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {END}, ended FROM done INDEXED BY done_retention \
          WHERE retention_bucket = ?1 AND finished_at < ?2 \
          AND NOT EXISTS (SELECT 1 FROM open_attempt WHERE open_attempt.seq = done.seq) \
          AND (reason <> ?4 OR NOT EXISTS (SELECT 1 FROM merged JOIN job ON job.seq = merged.leader \
              WHERE merged.seq = done.seq AND NOT EXISTS (SELECT 1 FROM done AS led WHERE led.seq = job.seq))) \
          AND NOT EXISTS (SELECT 1 FROM delivery WHERE delivery.seq = done.seq AND delivery.state = 0) \
          ORDER BY finished_at, ended LIMIT ?3",
-    )?;
+    ))?;
     let mut rows =
         select.query(params![retention_bucket(lane, keyed, false), before.0, max, Reason::Merged.code()])?;
     while let Some(row) = rows.next()? {
-        let merged = row.get::<_, u8>(3)? == Reason::Merged.code();
+        // A damaged row or index must not delete a job before its time.
+        let end = read_end(row)?;
         due.push(Due {
-            finished_at: row.get(0)?,
-            ended: row.get(1)?,
-            seq: Seq(number(row, 2)?),
+            finished_at: end.finished_at.0,
+            ended: row.get(END_LEN)?,
+            seq: end.seq,
             keyed,
-            merged,
+            merged: end.reason == Reason::Merged,
         });
     }
     Ok(())
 }
 
 fn delete_keys(conn: &Connection, due: &[Due]) -> Result<(), StoreError> {
-    let mut select = conn.prepare_cached("SELECT tenant, spec FROM job WHERE seq = ?1")?;
+    let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
     let mut delete = conn.prepare_cached("DELETE FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
     for job in due.iter().filter(|job| job.keyed) {
         let mut rows = select.query([job.seq.0.cast_signed()])?;
         let Some(row) = rows.next()? else { continue };
-        let spec = read_spec(row.get_ref(1)?.as_blob()?, &mut stored_name)?;
+        let spec = read_job(row, &mut Interner::default())?.spec;
         if let Some(idempotency) = spec.idempotency {
-            delete.execute(params![row.get_ref(0)?.as_str()?, idempotency.key.as_str()])?;
+            delete.execute(params![spec.tenant.as_str(), idempotency.key.as_str()])?;
         }
     }
     Ok(())
@@ -112,10 +165,10 @@ fn delete_keys(conn: &Connection, due: &[Due]) -> Result<(), StoreError> {
 /// Deletes the oldest event batches, up to the first one that has an event from `before` or later. The chain of hashes
 /// continues from the last deleted one, which table `server_state` remembers.
 pub(super) fn prune_events(conn: &Connection, before: Wall) -> Result<(), StoreError> {
-    // `length` reads a blob's header, not the blob.
-    let mut select = conn.prepare_cached(
-        "SELECT first, count, at, hash, length(bytes) FROM event_batch ORDER BY first LIMIT ?1",
-    )?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT first, count, at, hash, length(bytes), {} FROM event_batch ORDER BY first LIMIT ?1",
+        EVENT_BATCH.check
+    ))?;
     let mut rows = select.query([BATCHES_MAX])?;
     let mut gone: Option<(i64, i64, Vec<u8>)> = None;
     let mut bytes = 0;
@@ -129,7 +182,8 @@ pub(super) fn prune_events(conn: &Connection, before: Wall) -> Result<(), StoreE
     drop(rows);
     let Some((first, last, hash)) = gone else { return Ok(()) };
     conn.prepare_cached("DELETE FROM event_batch WHERE first <= ?1")?.execute([first])?;
-    conn.prepare_cached("UPDATE server_state SET pruned_event = ?1, pruned_hash = ?2")?
-        .execute(params![last, hash])?;
+    let sql =
+        format!("UPDATE server_state SET pruned_event = ?1, pruned_hash = ?2 WHERE {}", SERVER_STATE.check);
+    conn.prepare_cached(&sql)?.execute(params![last, hash])?;
     Ok(())
 }

@@ -9,14 +9,15 @@ use rusqlite::{Connection, Row};
 
 use super::pending::Commit;
 use super::shared::Shared;
-use super::{deliveries, events, facets, firing_log, load, overlay, runs, sessions};
+use super::{deliveries, events, facets, firing_log, load, overlay, row_sums, runs, sessions};
+use crate::columns::status::{JOB, read_job};
 use crate::columns::{
-    CLOSED, END, JOB, OPEN, PAYLOAD, number, read_closed, read_end, read_job, read_open, read_payload, small,
+    CLOSED, END, OPEN, PAYLOAD, number, read_closed, read_end, read_open, read_payload, small,
 };
-use crate::rows::{Interner, stored_job_id, stored_name};
+use crate::rows::{Interner, stored_name};
 use crate::{
     AttemptView, CountBy, DeliveryFilter, EventFilter, FiringLogFilter, FiringLogPage, JobCounts, JobFilter,
-    JobView, LogView, Page, Reader, RunFilter, Runnable, StoreError,
+    JobView, Lag, LogView, Page, Reader, RunFilter, Runnable, StoreError,
 };
 
 /// Reads what is durable. What is about one job is read from the tables and from the commits that wait; everything else is
@@ -62,7 +63,8 @@ impl SqliteReader {
     ) -> Result<Vec<JobView>, StoreError> {
         // The commits that wait were looked at before: none can be missing in both.
         let (stored, found) = self.0.pool.read(|conn| {
-            let mut stored = conn.prepare_cached("SELECT stored FROM store_state")?;
+            let sql = format!("SELECT stored, {} FROM store_state", row_sums::STORE_STATE.check);
+            let mut stored = conn.prepare_cached(&sql)?;
             let stored = stored.query_row([], |row| row.get::<_, i64>(0))?.cast_unsigned();
             Ok((stored, find(conn, &mut Interner::default())?))
         })?;
@@ -89,6 +91,7 @@ impl Reader for SqliteReader {
         };
         let Some(seq) = seq else { return Ok(None) };
         let mut views = self.views(&waiting, &[seq], |conn, names| views_at(conn, &[seq], names))?;
+        must_have(id, &views)?;
         Ok(views.pop())
     }
 
@@ -230,6 +233,10 @@ impl Reader for SqliteReader {
         self.read(|conn| firing_log::list(conn, filter, before, limit))
     }
 
+    fn lag(&self) -> Lag {
+        self.0.pending.lag()
+    }
+
     fn first_event(&self) -> Result<u64, StoreError> {
         self.read(events::first)
     }
@@ -254,6 +261,17 @@ fn seq_of(conn: &Connection, id: JobId) -> Result<Option<Seq>, StoreError> {
     rows.next()?.map(|row| number(row, 0).map(Seq)).transpose()
 }
 
+/// The row must have the id that an index found it by.
+fn must_have(id: JobId, views: &[JobView]) -> Result<(), StoreError> {
+    match views.iter().find(|view| view.row.id != id) {
+        None => Ok(()),
+        Some(view) => Err(StoreError::Damaged(format!(
+            "table job, row {}: the index of ids has another id for it",
+            view.row.seq.0
+        ))),
+    }
+}
+
 /// The jobs of these numbers, in the given order.
 fn views_at(conn: &Connection, jobs: &[Seq], names: &mut Interner) -> Result<Vec<JobView>, StoreError> {
     let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
@@ -269,7 +287,8 @@ fn views_at(conn: &Connection, jobs: &[Seq], names: &mut Interner) -> Result<Vec
 fn view(conn: &Connection, row: &Row<'_>, names: &mut Interner) -> Result<JobView, StoreError> {
     let job = read_job(row, names)?;
     let key = job.seq.0.cast_signed();
-    let mut select = conn.prepare_cached(&format!("SELECT {OPEN} FROM open_attempt WHERE seq = ?1"))?;
+    let sql = format!("SELECT {OPEN}, {} FROM open_attempt WHERE seq = ?1", row_sums::OPEN_ATTEMPT.check);
+    let mut select = conn.prepare_cached(&sql)?;
     let open = select.query([key])?.next()?.map(|row| read_open(row, job.id)).transpose()?;
     let mut select = conn.prepare_cached(&format!("SELECT {END} FROM done WHERE seq = ?1"))?;
     let mut end = select.query([key])?.next()?.map(read_end).transpose()?;
@@ -312,8 +331,10 @@ fn jobs(
 
 fn attempts(conn: &Connection, job: Seq) -> Result<Vec<AttemptView>, StoreError> {
     let Some(id) = job_id(conn, job)? else { return Ok(Vec::new()) };
-    let mut select = conn
-        .prepare_cached(&format!("SELECT {OPEN}, {CLOSED} FROM attempt WHERE seq = ?1 ORDER BY attempt"))?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {OPEN}, {CLOSED}, {} FROM attempt WHERE seq = ?1 ORDER BY attempt",
+        row_sums::ATTEMPT.check
+    ))?;
     let mut rows = select.query([job.0.cast_signed()])?;
     let mut attempts = Vec::new();
     while let Some(row) = rows.next()? {
@@ -323,18 +344,16 @@ fn attempts(conn: &Connection, job: Seq) -> Result<Vec<AttemptView>, StoreError>
 }
 
 fn job_id(conn: &Connection, job: Seq) -> Result<Option<JobId>, StoreError> {
-    let mut select = conn.prepare_cached("SELECT id FROM job WHERE seq = ?1")?;
+    let mut select = conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
     let mut rows = select.query([job.0.cast_signed()])?;
-    match rows.next()? {
-        Some(row) => stored_job_id(row.get_ref(0)?.as_blob()?).map(Some),
-        None => Ok(None),
-    }
+    Ok(rows.next()?.map(|row| read_job(row, &mut Interner::default())).transpose()?.map(|job| job.id))
 }
 
 fn logs(conn: &Connection, job: Seq, after: u64, limit: usize) -> Result<Vec<LogView>, StoreError> {
-    let mut select = conn.prepare_cached(
-        "SELECT line, attempt, at, stream, text FROM log WHERE seq = ?1 AND line > ?2 ORDER BY line LIMIT ?3",
-    )?;
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT line, attempt, at, stream, text, {} FROM log WHERE seq = ?1 AND line > ?2 ORDER BY line LIMIT ?3",
+        row_sums::LOG.check
+    ))?;
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut rows = select.query([job.0.cast_signed(), after, limit])?;

@@ -1,19 +1,21 @@
 //! Runs: written by the commit, read at a start and for lists, deleted together with all their jobs.
 
 use laneway_core::{
-    Bytes, CallRow, EndedMember, Name, NextAnswer, PriorRun, RunId, RunRow, RunState, Seq, Wall,
+    Bytes, CallRow, EndedMember, JobEnd, Name, NextAnswer, PriorRun, RunId, RunRow, RunState, Seq, Wall,
 };
 use rusqlite::{Connection, params};
 
 use super::commit::rejected;
-use super::facets;
 use super::pages::newest_first;
+use super::prune::store_last_numbers;
 use super::tables::Tables;
+use super::{facets, row_sums};
 use crate::batch::JobPrune;
 use crate::codec::write_run;
 use crate::columns::runs::{CALL, RUN, read_call, read_run};
-use crate::columns::{number, small};
-use crate::rows::{stored_digest, stored_job_id, stored_run_id, stored_state};
+use crate::columns::status::{JOB, read_job};
+use crate::columns::{END, read_end};
+use crate::rows::{Interner, stored_digest, stored_run_id};
 use crate::{Loaded, Page, RunFilter, StoreError};
 
 /// Inserts a run.
@@ -53,7 +55,8 @@ pub(super) fn define(conn: &Connection, first: Seq, definition: &[u8]) -> Result
 
 /// The definition of a run.
 pub(super) fn definition(conn: &Connection, first: Seq) -> Result<Option<Bytes>, StoreError> {
-    let mut select = conn.prepare_cached("SELECT bytes FROM run_definition WHERE seq = ?1")?;
+    let sql = format!("SELECT bytes, {} FROM run_definition WHERE seq = ?1", row_sums::RUN_DEFINITION.check);
+    let mut select = conn.prepare_cached(&sql)?;
     let mut rows = select.query([first.0.cast_signed()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     Ok(Some(Bytes::from(row.get_ref(0)?.as_blob()?)))
@@ -66,7 +69,9 @@ pub(super) fn move_on(
     state: RunState,
     finished_at: Option<Wall>,
 ) -> Result<(), StoreError> {
-    let mut update = conn.prepare_cached("UPDATE run SET state = ?2, finished_at = ?3 WHERE first = ?1")?;
+    let sql =
+        format!("UPDATE run SET state = ?2, finished_at = ?3 WHERE first = ?1 AND {}", row_sums::RUN.check);
+    let mut update = conn.prepare_cached(&sql)?;
     match update.execute(params![first.0.cast_signed(), state.code(), finished_at.map(|at| at.0)])? {
         1 => Ok(()),
         _ => Err(StoreError::Disagree(format!("the run from job {} on is not stored", first.0))),
@@ -75,12 +80,14 @@ pub(super) fn move_on(
 
 /// Visits every open run, with those of its members that have ended.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
-    let mut select =
-        conn.prepare(&format!("SELECT {RUN} FROM run WHERE finished_at IS NULL ORDER BY first"))?;
-    let mut members = conn.prepare(
-        "SELECT done.seq, job.id, done.state, done.attempts, done.finished_at FROM done JOIN job USING (seq) \
-         WHERE done.seq BETWEEN ?1 AND ?2 ORDER BY done.seq",
-    )?;
+    let mut select = conn.prepare(&format!(
+        "SELECT {RUN}, {} FROM run WHERE finished_at IS NULL ORDER BY first",
+        row_sums::RUN.check
+    ))?;
+    let mut members =
+        conn.prepare(&format!("SELECT {END} FROM done WHERE seq BETWEEN ?1 AND ?2 ORDER BY seq"))?;
+    let mut job = conn.prepare(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?;
+    let mut names = Interner::default();
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let run = read_run(row)?;
@@ -88,13 +95,11 @@ pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(
         let mut rows = members.query([seqs.start.cast_signed(), seqs.end.cast_signed() - 1])?;
         let mut ended = Vec::new();
         while let Some(row) = rows.next()? {
-            ended.push(EndedMember {
-                seq: Seq(number(row, 0)?),
-                job: stored_job_id(row.get_ref(1)?.as_blob()?)?,
-                state: stored_state(small(row, 2)?)?,
-                attempts: small(row, 3)?,
-                finished_at: Wall(row.get_ref(4)?.as_i64()?),
-            });
+            let JobEnd { seq, state, attempts, finished_at, .. } = read_end(row)?;
+            let mut jobs = job.query([seq.0.cast_signed()])?;
+            let missing = || StoreError::Damaged(format!("table done, row {}: there is no such job", seq.0));
+            let job = read_job(jobs.next()?.ok_or_else(missing)?, &mut names)?.id;
+            ended.push(EndedMember { seq, job, state, attempts, finished_at });
         }
         visit(Loaded::OpenRun(Box::new(run), ended));
     }
@@ -134,10 +139,14 @@ pub(super) fn put_call(conn: &Connection, row: &CallRow) -> Result<(), StoreErro
 
 /// Visits the latest call of every node of an open run that was called.
 pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
-    let mut runs =
-        conn.prepare("SELECT first, first + members - 1 FROM run WHERE finished_at IS NULL ORDER BY first")?;
-    let mut calls =
-        conn.prepare(&format!("SELECT {CALL} FROM run_call WHERE target BETWEEN ?1 AND ?2 ORDER BY target"))?;
+    let mut runs = conn.prepare(&format!(
+        "SELECT first, first + members - 1, {} FROM run WHERE finished_at IS NULL ORDER BY first",
+        row_sums::RUN.check
+    ))?;
+    let mut calls = conn.prepare(&format!(
+        "SELECT {CALL}, {} FROM run_call WHERE target BETWEEN ?1 AND ?2 ORDER BY target",
+        row_sums::RUN_CALL.check
+    ))?;
     let mut rows = runs.query([])?;
     while let Some(row) = rows.next()? {
         let mut rows = calls.query([row.get::<_, i64>(0)?, row.get::<_, i64>(1)?])?;
@@ -150,7 +159,8 @@ pub(super) fn load_calls(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Re
 
 /// The payload of the call that a node works on.
 pub(super) fn call_payload(conn: &Connection, node: Seq) -> Result<Option<Bytes>, StoreError> {
-    let mut select = conn.prepare_cached("SELECT payload FROM run_call WHERE target = ?1")?;
+    let sql = format!("SELECT payload, {} FROM run_call WHERE target = ?1", row_sums::RUN_CALL.check);
+    let mut select = conn.prepare_cached(&sql)?;
     let mut rows = select.query([node.0.cast_signed()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     Ok(row.get_ref(0)?.as_blob_or_null()?.map(Bytes::from))
@@ -164,7 +174,8 @@ pub(super) fn priors(
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    let mut select = conn.prepare_cached("SELECT id, digest FROM run WHERE tenant = ?1 AND key = ?2")?;
+    let sql = format!("SELECT id, digest, {} FROM run WHERE tenant = ?1 AND key = ?2", row_sums::RUN.check);
+    let mut select = conn.prepare_cached(&sql)?;
     let find = |(tenant, key): &(&Name, &Name)| {
         let mut rows = select.query(params![tenant.as_str(), key.as_str()])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -176,7 +187,8 @@ pub(super) fn priors(
 
 /// One run.
 pub(super) fn find(conn: &Connection, id: RunId) -> Result<Option<RunRow>, StoreError> {
-    let mut select = conn.prepare_cached(&format!("SELECT {RUN} FROM run WHERE id = ?1"))?;
+    let sql = format!("SELECT {RUN}, {} FROM run WHERE id = ?1", row_sums::RUN.check);
+    let mut select = conn.prepare_cached(&sql)?;
     let mut rows = select.query([&id.0.to_be_bytes()[..]])?;
     rows.next()?.map(read_run).transpose()
 }
@@ -188,7 +200,7 @@ pub(super) fn list(
     before: Option<Seq>,
     limit: usize,
 ) -> Result<Page<RunRow>, StoreError> {
-    let sql = format!("SELECT {RUN} FROM run WHERE first < ?1 ORDER BY first DESC");
+    let sql = format!("SELECT {RUN}, {} FROM run WHERE first < ?1 ORDER BY first DESC", row_sums::RUN.check);
     newest_first(conn, &sql, before, limit, |row| Ok(Some(read_run(row)?).filter(|row| filter.matches(row))))
 }
 
@@ -197,13 +209,15 @@ pub(super) fn prune(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(), Stor
     let keyed_before = prune.finished_before.min(prune.keyed_finished_before);
     let mut left = i64::from(prune.max);
     let mut due: Vec<(i64, i64)> = Vec::new();
-    let mut select = store.conn.prepare_cached(
-        "SELECT first, members FROM run INDEXED BY run_ended \
+    let sql = format!(
+        "SELECT first, members, {} FROM run INDEXED BY run_ended \
          WHERE lane = ?1 AND finished_at < ?2 AND (key IS NULL OR finished_at < ?3) \
          AND NOT EXISTS (SELECT 1 FROM open_attempt WHERE seq BETWEEN first AND first + members - 1) \
          AND NOT EXISTS (SELECT 1 FROM delivery WHERE seq BETWEEN first AND first + members - 1 AND delivery.state = 0) \
          ORDER BY finished_at, first LIMIT ?4",
-    )?;
+        row_sums::RUN.check
+    );
+    let mut select = store.conn.prepare_cached(&sql)?;
     let mut rows =
         select.query(params![prune.lane.as_str(), prune.finished_before.0, keyed_before.0, prune.max])?;
     while left > 0
@@ -234,8 +248,7 @@ pub(super) fn prune(store: &mut Tables, prune: &JobPrune<'_>) -> Result<(), Stor
         delete.execute([first])?;
     }
     // The rows with the highest numbers may be deleted now.
-    let mut update = store.conn.prepare_cached("UPDATE server_state SET last_seq = ?1, last_ended = ?2")?;
-    update.execute(params![store.numbers.last_seq.cast_signed(), store.numbers.last_ended.cast_signed()])?;
+    store_last_numbers(store)?;
     let members = due.iter().flat_map(|(first, last)| first.cast_unsigned()..=last.cast_unsigned());
     let members: Vec<Seq> = members.map(Seq).collect();
     facets::remove(&store.conn, &mut store.facets, &members)

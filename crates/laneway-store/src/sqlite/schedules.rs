@@ -5,6 +5,7 @@ use rusqlite::types::ToSql;
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::commit::{bind, rejected};
+use super::row_sums;
 use crate::codec::write_template;
 use crate::columns::schedules::{SCHEDULE, catch_up_code, read_schedule};
 use crate::rows::Interner;
@@ -75,10 +76,11 @@ pub(super) fn move_on(
     enabled: bool,
     state: &ScheduleState,
 ) -> Result<(), StoreError> {
-    let mut update = conn.prepare_cached(
+    let mut update = conn.prepare_cached(&format!(
         "UPDATE schedule SET enabled = ?2, next_at = ?3, last_slot = ?4, waiting_slot = ?5, last_ended_at = ?6, \
-         last_status = ?7, last_error = ?8, firings = ?9 WHERE id = ?1",
-    )?;
+         last_status = ?7, last_error = ?8, firings = ?9 WHERE id = ?1 AND {}",
+        row_sums::SCHEDULE.check
+    ))?;
     bind_state(&mut update, id, enabled, state)?;
     one_row(update.raw_execute()?, id)
 }
@@ -163,7 +165,9 @@ pub(super) fn load(
     visit: &mut dyn FnMut(Loaded),
 ) -> Result<(), StoreError> {
     let mut select = conn.prepare(&format!(
-        "SELECT {SCHEDULE} FROM schedule JOIN schedule_payload ON schedule_payload.id = schedule.id ORDER BY schedule.id"
+        "SELECT {SCHEDULE}, {}, {} FROM schedule JOIN schedule_payload ON schedule_payload.id = schedule.id ORDER BY schedule.id",
+        row_sums::SCHEDULE.check,
+        row_sums::SCHEDULE_PAYLOAD.check
     ))?;
     let mut rows = select.query([])?;
     let mut found = 0;

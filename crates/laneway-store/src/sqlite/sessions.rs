@@ -4,6 +4,7 @@ use laneway_core::{Bytes, JobEnd, JobRow, MergedInto, Name, Seq, SessionRow, Wal
 use rusqlite::{Connection, params};
 
 use super::commit::rejected;
+use super::row_sums::{MERGED, SESSION};
 use super::tables::Tables;
 use crate::columns::{PAYLOAD, number, read_merged_into, read_payload};
 use crate::rows::stored_name;
@@ -38,9 +39,10 @@ pub(super) fn forget(conn: &Connection, tenant: &Name, key: &Name) -> Result<(),
 
 /// Visits the state of every session.
 pub(super) fn load(conn: &Connection, visit: &mut dyn FnMut(Loaded)) -> Result<(), StoreError> {
-    let mut select = conn.prepare(
-        "SELECT tenant, key, cutoff, generation, tokens, window, updated_at FROM session ORDER BY tenant, key",
-    )?;
+    let mut select = conn.prepare(&format!(
+        "SELECT tenant, key, cutoff, generation, tokens, window, updated_at, {} FROM session ORDER BY tenant, key",
+        SESSION.check
+    ))?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         visit(Loaded::Session(SessionRow {
@@ -74,7 +76,8 @@ pub(super) fn merge(store: &Tables, ends: &[&JobEnd]) -> Result<(), StoreError> 
 
 /// The job that runs for a merged one.
 pub(super) fn merged_into(conn: &Connection, job: Seq) -> Result<Option<MergedInto>, StoreError> {
-    let mut select = conn.prepare_cached("SELECT leader, job FROM merged WHERE seq = ?1")?;
+    let sql = format!("SELECT leader, job, {} FROM merged WHERE seq = ?1", MERGED.check);
+    let mut select = conn.prepare_cached(&sql)?;
     let mut rows = select.query([job.0.cast_signed()])?;
     rows.next()?.map(read_merged_into).transpose()
 }
@@ -86,8 +89,9 @@ pub(super) fn merged_payloads(conn: &Connection, row: &JobRow) -> Result<Vec<Byt
         return Ok(payloads);
     }
     let mut select = conn.prepare_cached(&format!(
-        "SELECT {PAYLOAD} FROM merged CROSS JOIN payload ON payload.seq = merged.seq \
-         WHERE merged.leader = ?1 ORDER BY merged.seq"
+        "SELECT {PAYLOAD}, {} FROM merged CROSS JOIN payload ON payload.seq = merged.seq \
+         WHERE merged.leader = ?1 ORDER BY merged.seq",
+        MERGED.check
     ))?;
     let mut rows = select.query([row.seq.0.cast_signed()])?;
     while let Some(row) = rows.next()? {

@@ -24,6 +24,8 @@ pub(super) struct Shared {
     pub pending: Pending,
     pub pool: Arc<Pool>,
     dir: PathBuf,
+    /// No thread writes the tables.
+    by_hand: bool,
 }
 
 /// The tables of a store that is open, locked.
@@ -45,9 +47,39 @@ impl DerefMut for OpenTables<'_> {
 
 impl Shared {
     /// All commits of the log are in the tables.
-    pub fn new(tables: Tables, log: CommitLog, marker: Arc<Mutex<Marker>>, pool: Arc<Pool>) -> Shared {
+    pub fn new(
+        tables: Tables,
+        log: CommitLog,
+        marker: Arc<Mutex<Marker>>,
+        pool: Arc<Pool>,
+        by_hand: bool,
+    ) -> Shared {
         let (pending, dir) = (Pending::new(tables.stored), tables.dir().to_owned());
-        Shared { tables: Mutex::new(Some(tables)), log: Mutex::new(log), marker, pending, pool, dir }
+        let (tables, log) = (Mutex::new(Some(tables)), Mutex::new(log));
+        Shared { tables, log, marker, pending, pool, dir, by_hand }
+    }
+
+    /// Does a thread write the tables?
+    pub fn needs_writer(&self) -> bool {
+        !self.by_hand
+    }
+
+    /// The number of the last commit in the log.
+    pub fn last_logged(&self) -> u64 {
+        lock(&self.log).last()
+    }
+
+    /// The next append breaks off, as if the process ended.
+    pub fn break_next_append(&self, torn: bool) {
+        lock(&self.log).break_next_append(torn);
+    }
+
+    /// Waits until a commit may be added.
+    pub fn wait_for_space(&self) -> Result<(), StoreError> {
+        if self.by_hand && self.pending.is_full() {
+            self.catch_up()?;
+        }
+        self.pending.wait_for_space()
     }
 
     /// Makes a commit durable in the log. Returns its number.
@@ -189,6 +221,9 @@ impl Shared {
 
     /// Waits until the tables have everything that is durable now.
     pub fn catch_up(&self) -> Result<(), StoreError> {
+        if self.by_hand {
+            return self.tables_now().map(drop);
+        }
         self.pending.catch_up()
     }
 

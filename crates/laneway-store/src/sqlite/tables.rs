@@ -16,7 +16,7 @@ use super::checkpoint::{self, Checkpoints};
 use super::facets::Facets;
 use super::mark::Marker;
 use super::pending::Commit;
-use super::{at_commit, commit, files, lacks_index_space, live, open};
+use super::{at_commit, commit, files, lacks_index_space, live, open, row_sums};
 use crate::StoreError;
 use crate::live::Live;
 
@@ -110,8 +110,8 @@ impl Tables {
         let (numbers, stored) = (self.numbers, self.stored);
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let written = commit::write(self, commits).and_then(|()| {
-            let mut update = self.conn.prepare_cached("UPDATE store_state SET stored = ?1")?;
-            update.execute([last.number.cast_signed()])?;
+            let sql = format!("UPDATE store_state SET stored = ?1 WHERE {}", row_sums::STORE_STATE.check);
+            self.conn.prepare_cached(&sql)?.execute([last.number.cast_signed()])?;
             Ok(())
         });
         if let Err(error) = written {
@@ -146,10 +146,8 @@ impl Tables {
     pub fn undo(&mut self) -> Result<(), StoreError> {
         self.roll_back()?;
         self.numbers = open::read_numbers(&self.conn)?;
-        self.stored = self
-            .conn
-            .query_row("SELECT stored FROM store_state", [], |row| row.get::<_, i64>(0))?
-            .cast_unsigned();
+        let sql = format!("SELECT stored, {} FROM store_state", row_sums::STORE_STATE.check);
+        self.stored = self.conn.query_row(&sql, [], |row| row.get::<_, i64>(0))?.cast_unsigned();
         Ok(())
     }
 
@@ -210,7 +208,8 @@ impl Tables {
         if !self.move_all()? {
             return Ok(false);
         }
-        self.conn.execute("UPDATE store_state SET closed = 1", [])?;
+        let sql = format!("UPDATE store_state SET closed = 1 WHERE {}", row_sums::STORE_STATE.check);
+        self.conn.execute(&sql, [])?;
         if !self.move_all()? {
             return Ok(false);
         }
@@ -225,7 +224,8 @@ impl Tables {
 
 /// Numbers the next checkpoint. The number is in the write-ahead log before the checkpoint, so the database never has a higher one.
 fn next_checkpoint(conn: &Connection, begun: &mut u64) -> Result<(), StoreError> {
-    let mut update = conn.prepare_cached("UPDATE store_state SET checkpoints = ?1")?;
+    let sql = format!("UPDATE store_state SET checkpoints = ?1 WHERE {}", row_sums::STORE_STATE.check);
+    let mut update = conn.prepare_cached(&sql)?;
     update.execute([(*begun + 1).cast_signed()]).map_err(at_commit)?;
     *begun += 1;
     Ok(())

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
-use super::files;
 use super::mark::{Mark, salts_of};
+use super::row_sums::STORE_STATE;
+use super::{files, row_sums};
 use crate::StoreError;
 use crate::log::{Known, LogId};
 
@@ -123,13 +124,11 @@ pub(super) const REMEDY: &str = "commits that were acknowledged are missing or c
 
 /// The row of table `store_state`; `None`: the database is of a version without it.
 pub(super) fn read_state(conn: &Connection) -> Result<Option<State>, StoreError> {
-    let columns = "SELECT count(*) FROM pragma_table_info('store_state') WHERE name IN ('closed', 'stored')";
-    let sql = match conn.query_row(columns, [], |row| row.get::<_, i64>(0))? {
-        0 => return Ok(None),
-        // Of a version without a commit log.
-        1 => "SELECT closed, checkpoints, NULL, 0 FROM store_state",
-        _ => "SELECT closed, checkpoints, log_id, stored FROM store_state",
-    };
+    let columns = "SELECT count(*) FROM pragma_table_xinfo('store_state') WHERE name = 'sum'";
+    if conn.query_row(columns, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(None);
+    }
+    let sql = format!("SELECT closed, checkpoints, log_id, stored, {} FROM store_state", STORE_STATE.check);
     let read = |row: &rusqlite::Row<'_>| {
         Ok(State {
             closed: row.get(0)?,
@@ -138,7 +137,7 @@ pub(super) fn read_state(conn: &Connection) -> Result<Option<State>, StoreError>
             stored: row.get::<_, i64>(3)?.cast_unsigned(),
         })
     };
-    let state = conn.query_row(sql, [], read).optional()?;
+    let state = conn.query_row(&sql, [], read).optional()?;
     state.map(Some).ok_or_else(|| StoreError::Damaged("the row of table store_state is missing".into()))
 }
 
@@ -148,5 +147,6 @@ fn raw_state(path: &Path) -> Option<State> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(files::immutable_uri(path), flags).ok()?;
+    row_sums::add_functions(&conn).ok()?;
     read_state(&conn).ok().flatten()
 }

@@ -16,7 +16,7 @@ use laneway_core::{
     DeliveryRow, DropPolicy, Effects, EndedMember, Event, EventKind, ExecutorMode, Failure, Fence,
     FiringLogEntry, Holder, Jitter, JobEnd, JobId, JobRow, JobSpec, JobState, JobStatus, KeptKeys, Key,
     MergedInto, Name, OpenAttempt, Placement, QuietRule, Reason, Record, RetryPolicy, RunRow, Schedule,
-    ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow, Span, Wall,
+    ScheduleId, ScheduleRef, Seq, Session, SessionMode, SessionRow, Span, TraceContext, Wall,
 };
 
 use super::Fixture;
@@ -540,6 +540,12 @@ pub fn rich_spec() -> JobSpec {
             }),
         },
         placement: Some(Box::new(rich_placement())),
+        trace: Some(Box::new(TraceContext {
+            trace_id: u128::MAX,
+            span_id: 1,
+            flags: 1,
+            state: Some("vendor=a b".into()),
+        })),
         ..JobSpec::new(Name::fixed("acme"), Name::fixed("crawl page"))
     }
 }

@@ -1,6 +1,6 @@
 //! Lists: filters, pages, bounds.
 
-use laneway_core::{AttemptEnd, Change, Failure, JobState, Name, Reason, Seq, Session, Wall};
+use laneway_core::{AttemptEnd, Change, Failure, JobId, JobState, Name, Reason, Seq, Session, Wall};
 
 use super::driver::{Driver, START};
 use super::{Case, Fixture};
@@ -136,6 +136,7 @@ fn searches(fixture: &dyn Fixture) {
         let mut row = driver.draft();
         row.spec.kind = name(kind);
         row.spec.agent = name("agent-7");
+        row.id = JobId(row.id.0 | (0xbeef_0000 + u128::from(row.seq.0)));
         row.spec.tags = vec![name("order-4711"), name("eu")];
         driver.submit(row, b"{}");
     }
@@ -163,6 +164,13 @@ fn searches(fixture: &dyn Fixture) {
     assert_eq!(list(&id.to_string()), [3]);
     assert_eq!(list(&format!("{id} still")), [3]);
     assert_eq!(list(&format!("{id} frame")), [0; 0]);
+    let end = format!("{id}").replace('-', "");
+    assert_eq!(list(&end[24..]), [3], "the short form of an id");
+    assert_eq!(list(&end[24..].to_uppercase()), [3]);
+    assert_eq!(list(&end[13..]), [3], "a longer end of it");
+    assert_eq!(list(&format!("{} still", &end[24..])), [3]);
+    assert_eq!(list(&format!("1{}", &end[24..])), [0; 0], "all digits count");
+    assert_eq!(list(&end[25..]), [0; 0], "seven digits are a word");
     // The first digits are of a time that all of them have in common.
     let same = (id.0 >> 96) as u32;
     let all: Vec<u64> = driver

@@ -7,7 +7,11 @@ use laneway_core::{
 };
 use laneway_store::suite::Fixture;
 use laneway_store::suite::driver::{Driver, failure, key, load, rich_spec};
-use laneway_store::{CountBy, DeliveryFilter, EventFilter, JobFilter, JobView, Keys, MemoryStore, RunFilter};
+use laneway_store::transfer::transfer;
+use laneway_store::{
+    CountBy, DeliveryFilter, EventFilter, JobFilter, JobView, Keys, MemoryStore, RunFilter, SqliteOptions,
+    Store, StoreAddress,
+};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -21,6 +25,8 @@ enum Step {
     Start(usize),
     Close(usize),
     Wait(usize, bool),
+    Revise(usize, i32, bool),
+    Delete(usize),
     Finish(usize),
     Fail(usize),
     Cancel(usize),
@@ -49,6 +55,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => job().prop_map(Start),
         3 => job().prop_map(Close),
         3 => (job(), any::<bool>()).prop_map(|(job, later)| Wait(job, later)),
+        3 => (job(), any::<i32>(), any::<bool>())
+            .prop_map(|(job, priority, later)| Revise(job, priority, later)),
+        2 => job().prop_map(Delete),
         4 => job().prop_map(Finish),
         2 => job().prop_map(Fail),
         2 => job().prop_map(Cancel),
@@ -218,6 +227,25 @@ impl Pair {
                     self.both(|driver| driver.wait(job, later.then_some(Wall(5))));
                 }
             }
+            Step::Revise(n, priority, later) => {
+                if let Some(seq) = self.pick(n, |view| view.end.is_none() && view.open.is_none()) {
+                    let (rank_time, not_before) = (n as u64, later.then_some(Wall(7)));
+                    let revised = Change::JobRevised { seq, priority, rank_time, not_before };
+                    self.both(|driver| {
+                        driver.effects.changes.push(revised.clone());
+                        driver.wait(seq, later.then_some(Wall(7)));
+                    });
+                }
+            }
+            Step::Delete(n) => {
+                let ended = |view: &JobView| view.end.is_some() && view.open.is_none();
+                if let Some(seq) = self.pick(n, |view| ended(view) && view.row.spec.member.is_none()) {
+                    self.both(|driver| {
+                        driver.effects.changes.push(Change::JobDeleted(seq));
+                        driver.jobs.remove(&seq);
+                    });
+                }
+            }
             Step::Finish(n) => {
                 if let Some(job) = self.pick(n, |view| view.end.is_none()) {
                     self.both(|driver| driver.finish(job, (n % 2 == 0).then_some(&b"result"[..])));
@@ -333,6 +361,15 @@ impl Pair {
         self
     }
 
+    /// The other store is copied, and the copy takes its place.
+    fn moved(self, copy: &dyn Fixture) -> Pair {
+        let Pair { memory, other, memory_fixture, other_fixture, keys } = self;
+        let (memory, other) = (memory.reopen(&memory_fixture), other.reopen(copy));
+        let mut pair = Pair { memory, other, memory_fixture, other_fixture, keys };
+        pair.compare();
+        pair
+    }
+
     fn compare(&mut self) {
         let (memory, other) = (&mut self.memory, &mut self.other);
         assert_eq!(load(&mut *memory.store), load(&mut *other.store));
@@ -426,6 +463,50 @@ fn in_pages(driver: &Driver, filter: &JobFilter) -> Vec<JobView> {
         match page.next {
             Some(next) => before = Some(Seq(next)),
             None => return jobs,
+        }
+    }
+}
+
+/// A store of the other sort, into which opening it copies the store `from`.
+struct CopyOf {
+    from: StoreAddress,
+    to: StoreAddress,
+}
+
+impl Fixture for CopyOf {
+    fn open(&self) -> Box<dyn Store> {
+        let mut last = None;
+        let copied = transfer(&self.from, &self.to, &mut |at| last = Some(at)).unwrap();
+        let rows: u64 = copied.iter().map(|table| table.rows).sum();
+        assert_eq!(last.map(|at| (at.done, at.total)), Some((rows, rows)), "the progress ends with all rows");
+        self.to.open(SqliteOptions::default()).unwrap()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, rng_seed: RngSeed::Fixed(23), ..ProptestConfig::default() })]
+
+    /// A random store is copied from a data directory to PostgreSQL and back, and everything reads the same.
+    #[test]
+    fn copies_in_both_directions_agree(steps in proptest::collection::vec(step(), 40..160)) {
+        if let Some(database) = super::postgres_server::TestDatabase::new() {
+            let from = SqliteFixture::new();
+            let directory = StoreAddress::Directory(from.path());
+            let postgres = StoreAddress::parse(&database.url()).unwrap();
+            let mut pair = Pair::new(Box::new(from));
+            for step in steps {
+                pair = pair.step(step);
+            }
+            pair.both(Driver::commit);
+            let there = CopyOf { from: directory, to: postgres.clone() };
+            pair = pair.moved(&there);
+            // It goes on there.
+            pair = pair.step(Step::Submit { rich: true, keyed: true, lane: 1, payload: 100 }).step(Step::Finish(0));
+            pair.both(Driver::commit);
+            pair.other.store.close().unwrap();
+            let back = tempfile::tempdir().unwrap();
+            let back = CopyOf { from: postgres, to: StoreAddress::Directory(back.path().join("jobs")) };
+            pair.moved(&back);
         }
     }
 }

@@ -15,7 +15,8 @@ use laneway_core::{
 use laneway_store::check::{CheckBounds, check_dir};
 use laneway_store::suite::driver::{Driver, Known, START, plain_spec};
 use laneway_store::{
-    CountBy, JobFilter, JobView, MemoryStore, Reader, Search, SqliteOptions, SqliteStore, Store,
+    CountBy, JobFilter, JobView, MemoryStore, PostgresStore, Reader, Search, SqliteOptions, SqliteStore,
+    Store,
 };
 use rusqlite::Connection;
 
@@ -41,6 +42,8 @@ pub fn filters(jobs: &BTreeMap<Seq, Known>) -> Vec<JobFilter> {
             agent: Some(spec.agent.clone()),
             ..any()
         };
+        let end = format!("{:08x}", view.row.id.0 as u32);
+        filters.push(JobFilter { search: Search::parse(&end).ok(), ..any() });
         filters.push(JobFilter { search: kind, created_after: Some(view.row.created_at), ..any() });
         filters.push(JobFilter { created_before: Some(view.row.created_at), ..named.clone() });
         filters.push(JobFilter { states: vec![view.state()], ..named.clone() });
@@ -143,7 +146,7 @@ impl World {
     }
 
     /// Jobs that end in the same commit as they come: the quickest way to have many.
-    fn fill(&self, store: &mut SqliteStore, ended: u64, queued: u64) {
+    fn fill(&self, store: &mut dyn Store, ended: u64, queued: u64) {
         let mut effects = Effects::default();
         let total = ended + queued;
         for from in (1..=total).step_by(5_000) {
@@ -220,6 +223,7 @@ fn lists_over_many_chunks_are_exact() {
     assert_eq!((report.damage, report.complete), (vec![], true));
     // As a store from before there were sets.
     let conn = Connection::open(fixture.path().join("laneway.db")).unwrap();
+    laneway_store::sqlite::row_sums::add_functions(&conn).unwrap();
     conn.execute_batch("UPDATE store_state SET facets_built = 0; DELETE FROM facet WHERE key % 3 = 0")
         .unwrap();
     drop(conn);
@@ -251,6 +255,7 @@ fn an_empty_chunk_leaves_nothing() {
     let count = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(count("SELECT count(*) FROM facet_times WHERE chunk = 0"), 0);
     assert_eq!(count("SELECT count(*) FROM facet WHERE key < (1 << 37)"), 0);
+    assert_eq!(count("SELECT count(*) FROM id_end"), 0, "the newest chunk has no row yet");
     assert_eq!(count("SELECT count(*) FROM facet_name WHERE text = 'session-100'"), 0, "only chunk 0 had it");
     assert!(count("SELECT count(*) FROM facet_name WHERE text = 'session-399'") == 1, "chunk 1 has it");
     assert_eq!(
@@ -269,7 +274,9 @@ fn damaged_sets_are_seen() {
         let mut store = open(&fixture.path());
         world.fill(&mut store, 100, 10);
         drop(store);
-        Connection::open(fixture.path().join("laneway.db")).unwrap().execute_batch(sql).unwrap();
+        let conn = Connection::open(fixture.path().join("laneway.db")).unwrap();
+        laneway_store::sqlite::row_sums::add_functions(&conn).unwrap();
+        conn.execute_batch(sql).unwrap();
         fixture
     };
     let flipped = damaged(
@@ -376,6 +383,24 @@ fn lists_answer_within_50_ms() {
     for by in [CountBy::Lane, CountBy::Kind, CountBy::Agent] {
         let count = || reader.count_jobs(&JobFilter::default(), by).unwrap();
         measure(&format!("all by {by:?}"), || count().map_or(0, |counts| counts.groups.len()));
+    }
+}
+
+#[test]
+#[ignore = "a benchmark: run it alone and in release"]
+fn lists_of_postgres_answer_within_50_ms() {
+    let Some(database) = super::postgres_server::TestDatabase::new() else { return };
+    let (queued, ended) = (number("LANEWAY_LISTS_QUEUED", 100_000), number("LANEWAY_LISTS_ENDED", 400_000));
+    let begun = Instant::now();
+    let mut store = PostgresStore::open(&database.url()).unwrap();
+    World::new().fill(&mut store, ended, queued);
+    println!("{} jobs written in {:.0} s", queued + ended, begun.elapsed().as_secs_f64());
+    database.psql("VACUUM ANALYZE");
+    let reader = store.reader();
+    println!("| filter | jobs on the page | p50 ms | p99 ms | first ms |\n|---|---|---|---|---|");
+    let end = Wall(START.0 + (queued + ended) as i64 * 10);
+    for (what, filter) in matrix(end) {
+        measure(&what, || reader.jobs(&filter, None, 50).unwrap().items.len());
     }
 }
 

@@ -4,14 +4,22 @@
 
 mod agree;
 mod benchmark;
+mod bit_flips;
+mod cluster;
 mod copies;
+mod disk_faults;
 mod killed;
 mod lists;
 mod memory;
+mod ownership;
+mod pooler;
 mod postgres;
+mod postgres_faults;
 mod postgres_server;
 mod power_cuts;
 mod sqlite;
+mod test_store;
+mod transfers;
 
 use std::path::PathBuf;
 

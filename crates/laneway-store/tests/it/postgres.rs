@@ -4,7 +4,8 @@ use laneway_store::suite::driver::{Driver, load};
 use laneway_store::suite::{Fixture, exercise};
 use laneway_store::{EventFilter, PostgresStore, Store, StoreError};
 
-use super::postgres_server::{Pooler, TestDatabase};
+use super::pooler::Pooler;
+use super::postgres_server::TestDatabase;
 
 /// A database for stores.
 pub struct PostgresFixture(TestDatabase);
@@ -46,7 +47,7 @@ fn what_is_wrong_is_named_with_its_remedy() {
 
     let role = format!("r_{}", database.name());
     database.psql(&format!("CREATE ROLE {role} LOGIN"));
-    let denied = unusable(&database.url_of(&role));
+    let denied = unusable(&database.url().replacen("://laneway@", &format!("://{role}@"), 1));
     assert!(denied.contains("GRANT CREATE ON DATABASE"), "{denied}");
     database.psql(&format!("DROP ROLE {role}"));
 
@@ -60,10 +61,8 @@ fn what_is_wrong_is_named_with_its_remedy() {
 
     database.psql(&format!("ALTER DATABASE {} SET default_transaction_read_only = on", database.name()));
     assert!(unusable(&database.url()).contains("connect to the primary server"));
-    database.psql_in(
-        "postgres",
-        &format!("ALTER DATABASE {} RESET default_transaction_read_only", database.name()),
-    );
+    let other = TestDatabase::new().unwrap();
+    other.psql(&format!("ALTER DATABASE {} RESET default_transaction_read_only", database.name()));
 
     drop(PostgresStore::open(&database.url()).unwrap());
     database.psql("INSERT INTO laneway.schema_migration VALUES (99, 'later', '')");

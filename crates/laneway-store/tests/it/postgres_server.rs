@@ -1,6 +1,6 @@
 //! A throw-away PostgreSQL server for tests. All test processes of a run share one; it ends some seconds after the last of them.
 //!
-//! `LANEWAY_TEST_POSTGRES` names another server: the URL of a database whose user may create databases.
+//! The tests of other crates use this file, too. `LANEWAY_TEST_POSTGRES` names another server: the URL of a database whose user may create databases.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// How large a file system in memory must be to hold the server.
 const MEMORY_MIN: u64 = 2 << 30;
 /// Part of the name of the socket. Nothing listens on a port.
-const PORT: &str = "5432";
+pub const PORT: &str = "5432";
 
 /// A server.
 pub struct TestServer {
@@ -35,6 +35,7 @@ impl TestDatabase {
     pub fn new() -> Option<TestDatabase> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let server = server()?;
+        server.drop_left_over();
         let name = format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         server.psql("postgres", &format!("CREATE DATABASE {name}"));
         Some(TestDatabase { name, server })
@@ -45,11 +46,6 @@ impl TestDatabase {
         self.server.url(&self.name)
     }
 
-    /// The same with another user.
-    pub fn url_of(&self, user: &str) -> String {
-        self.url().replacen("://laneway@", &format!("://{user}@"), 1)
-    }
-
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -58,11 +54,6 @@ impl TestDatabase {
     /// Executes SQL from outside, and returns what it prints.
     pub fn psql(&self, sql: &str) -> String {
         self.server.psql(&self.name, sql)
-    }
-
-    /// Executes SQL in another database of the server.
-    pub fn psql_in(&self, database: &str, sql: &str) -> String {
-        self.server.psql(database, sql)
     }
 }
 
@@ -77,72 +68,31 @@ impl TestServer {
         format!("{}{database}{}", self.base, self.query)
     }
 
+    /// Drops databases of processes that were killed, or ended before their stores.
+    fn drop_left_over(&self) {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        if self._use.is_none() {
+            return;
+        }
+        ONCE.call_once(|| {
+            let found =
+                self.psql("postgres", "SELECT datname FROM pg_database WHERE datname LIKE 'test\\_%'");
+            let is_gone = |name: &&str| {
+                let pid = name.split('_').nth(1).unwrap_or_default();
+                !Path::new("/proc").join(pid).exists()
+            };
+            for name in found.lines().filter(is_gone) {
+                self.psql("postgres", &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+            }
+        });
+    }
+
     fn psql(&self, database: &str, sql: &str) -> String {
         let mut command = Command::new(bin_dir().map_or("psql".into(), |dir| dir.join("psql")));
         command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "-v", "ON_ERROR_STOP=1"]);
         let output = command.args(["--dbname", &self.url(database), "--command", sql]).output().unwrap();
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    }
-}
-
-/// pgbouncer in transaction mode before a database: each transaction may use another connection to the server.
-pub struct Pooler {
-    dir: tempfile::TempDir,
-    child: std::process::Child,
-}
-
-impl Pooler {
-    /// Starts it. `None`: pgbouncer is not installed here, or the server is not the one of this run.
-    pub fn start(database: &TestDatabase) -> Option<Pooler> {
-        let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"]
-            .map(Path::new)
-            .into_iter()
-            .find(|path| path.exists());
-        let Some(program) = program.filter(|_| database.server._use.is_some()) else {
-            eprintln!("skipped: pgbouncer is not installed here");
-            return None;
-        };
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().display();
-        let config = format!(
-            "[databases]\n* = host={sockets} port={PORT}\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = {path}\nauth_type = any\n\
-             pool_mode = transaction\ndefault_pool_size = 4\nlogfile = {path}/log\n\
-             ignore_startup_parameters = extra_float_digits\n",
-            sockets = run_dir().join("sockets").display()
-        )
-        .replace("* = host=", &format!("{} = user=laneway host=", database.name()));
-        fs::write(dir.path().join("pgbouncer.ini"), config).unwrap();
-        if rustix::process::geteuid().is_root() {
-            run(Command::new("chown").arg("-R").arg("postgres").arg(dir.path()));
-        }
-        let mut pooler = unprivileged(program);
-        pooler.arg(dir.path().join("pgbouncer.ini"));
-        let child = pooler.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let pooler = Pooler { dir, child };
-        let socket = pooler.dir.path().join(".s.PGSQL.6432");
-        for _ in 0..10_000 {
-            if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
-                return Some(pooler);
-            }
-            std::thread::yield_now();
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
-        }
-        panic!("pgbouncer did not start: {:?}", fs::read_to_string(pooler.dir.path().join("log")));
-    }
-
-    /// The URL of a database through it.
-    pub fn url(&self, database: &TestDatabase) -> String {
-        let host = self.dir.path().display().to_string().replace('/', "%2F");
-        format!("postgresql://laneway@{host}:6432/{}", database.name())
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        // A child of runuser ends with the signal that runuser passes on.
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
-        let _ = self.child.wait();
     }
 }
 
@@ -184,7 +134,7 @@ fn find_or_start() -> Option<TestServer> {
 
 /// One folder for each target folder and user, because the server must not stand in the sources. In memory if there is room:
 /// containers may have 64 MB there. The choice stays the same for all processes of a run, because it is made by the total size.
-fn run_dir() -> PathBuf {
+pub fn run_dir() -> PathBuf {
     let id = crc32fast::hash(env!("CARGO_TARGET_TMPDIR").as_bytes());
     let memory = Path::new("/dev/shm");
     let size = rustix::fs::statvfs(memory).map_or(0, |found| found.f_blocks.saturating_mul(found.f_frsize));
@@ -195,7 +145,7 @@ fn run_dir() -> PathBuf {
     dir
 }
 
-fn bin_dir() -> Option<PathBuf> {
+pub fn bin_dir() -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
         .ok()
         .into_iter()
@@ -221,7 +171,7 @@ fn can_run() -> bool {
 }
 
 /// PostgreSQL does not run as root. Its user may have no access to the current folder.
-fn unprivileged(program: &Path) -> Command {
+pub fn unprivileged(program: &Path) -> Command {
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("runuser");
         command.args(["-u", "postgres", "--"]).arg(program);
@@ -256,8 +206,9 @@ fn start(bin: &Path, dir: &Path) {
         ])
         .arg(&data);
     run(&mut initdb);
+    // Some tests count the transactions of a server without work: those of autovacuum are not its own.
     let options = format!(
-        "-k {} -p {PORT} -c listen_addresses= -c max_connections=200 -c shared_buffers=32MB",
+        "-k {} -p {PORT} -c listen_addresses= -c max_connections=200 -c shared_buffers=32MB -c autovacuum=off",
         sockets.display()
     );
     let mut server = unprivileged(&bin.join("pg_ctl"));
@@ -275,7 +226,7 @@ fn start(bin: &Path, dir: &Path) {
     watch.process_group(0).spawn().unwrap();
 }
 
-fn run(command: &mut Command) {
+pub fn run(command: &mut Command) {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     assert!(status.success(), "{command:?} failed");
 }

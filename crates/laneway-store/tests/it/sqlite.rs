@@ -19,7 +19,9 @@ fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
 
 /// The database from outside, as damage or another program would see it. No store may be open.
 fn raw(fixture: &SqliteFixture) -> Connection {
-    Connection::open(fixture.path().join("laneway.db")).unwrap()
+    let conn = Connection::open(fixture.path().join("laneway.db")).unwrap();
+    laneway_store::sqlite::row_sums::add_functions(&conn).unwrap();
+    conn
 }
 
 /// A store with one rich job that has a closed attempt, and two event batches.
@@ -111,7 +113,7 @@ fn the_connection_is_set_as_it_must_be() {
     let number =
         |pragma: &str| conn.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("application_id"), 0x4c6e_7779);
-    assert_eq!(number("user_version"), 4);
+    assert_eq!(number("user_version"), 5);
 }
 
 #[test]

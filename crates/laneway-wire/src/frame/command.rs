@@ -57,6 +57,14 @@ pub struct Dispatch {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present_object")]
     #[schemars(with = "Affinity")]
     pub affinity: Option<Affinity>,
+    /// The place of the attempt in its trace (W3C Trace Context), for calls that the handler makes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
+    #[schemars(with = "Text")]
+    pub traceparent: Option<Text>,
+    /// The `tracestate` that belongs to `traceparent`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "text::present")]
+    #[schemars(with = "Text")]
+    pub tracestate: Option<Text>,
 }
 
 impl Dispatch {

@@ -68,7 +68,7 @@ pub struct RestoreArgs {
 
 /// Makes a backup.
 pub async fn back_up(output: &Output, environment: &Environment, args: BackupArgs) -> anyhow::Result<()> {
-    let dir = args.flags.resolve(environment)?.server.data_dir;
+    let dir = args.flags.directory(environment, "use pg_dump")?;
     let bar = bar(output);
     let shown = bar.clone();
     let (file, force) = (args.file.clone(), args.force);
@@ -87,7 +87,7 @@ pub async fn back_up(output: &Output, environment: &Environment, args: BackupArg
 
 /// Restores a backup into a data directory.
 pub async fn restore(output: &Output, environment: &Environment, args: RestoreArgs) -> anyhow::Result<()> {
-    let dir = args.flags.resolve(environment)?.server.data_dir;
+    let dir = args.flags.directory(environment, "use pg_restore")?;
     let bar = bar(output);
     let shown = bar.clone();
     let (file, to, force) = (args.file.clone(), dir.clone(), args.force);

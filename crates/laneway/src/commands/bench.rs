@@ -17,6 +17,9 @@ use crate::table::{Cell, Table};
   laneway bench                        everything; takes about seven minutes
   laneway bench --quick                everything, smaller: a rough result only
   laneway bench --only engine,drain    two parts
+  laneway bench --only sustained --picture sustained.svg
+                                       ten minutes of submitting and running, drawn over time
+  laneway bench --store postgres://…   the store in an empty PostgreSQL database
   laneway bench --json > bench.json    for programs")]
 pub struct BenchArgs {
     /// Measure only these parts
@@ -31,6 +34,12 @@ pub struct BenchArgs {
     /// Where to put data; a new folder inside it is created and removed. Defaults to the current folder
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Draw the measurements of the part `sustained` over time, as SVG, into this file
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    /// Measure the store in this empty PostgreSQL database, beside raw statements
+    #[arg(long, value_name = "URL", conflicts_with = "only")]
+    store: Option<String>,
     /// Serve the bare echo that enqueue is compared with
     #[arg(long, hide = true, value_name = "ADDR")]
     echo: Option<std::net::SocketAddr>,
@@ -59,6 +68,8 @@ pub fn run(output: &Output, args: &BenchArgs) -> anyhow::Result<()> {
         runs: args.runs,
         quick: args.quick,
         dir: dir.clone(),
+        picture: args.picture.clone(),
+        postgres: args.store.clone(),
         progress: &|name| bar.set_message(name),
     });
     bar.finish_and_clear();

@@ -55,10 +55,10 @@ enum Verb {
         #[command(flatten)]
         flags: ConfigFlags,
         /// Show the configuration of the running server
-        #[arg(long, conflicts_with_all = ["config", "data_dir", "settings", "defaults"])]
+        #[arg(long, conflicts_with_all = ["config", "data_dir", "store", "settings", "defaults"])]
         server: bool,
         /// Show the built-in defaults with their documentation
-        #[arg(long, conflicts_with_all = ["config", "data_dir", "settings"])]
+        #[arg(long, conflicts_with_all = ["config", "data_dir", "store", "settings"])]
         defaults: bool,
     },
 }
@@ -146,11 +146,11 @@ fn check(output: &Output, config: &Config) -> anyhow::Result<()> {
     }
     let lanes: Vec<&str> = settings.lanes.keys().map(|name| name.as_str()).collect();
     output.line(output.paint(Paint::Green, "the configuration is valid"));
-    output.line(format!(
-        "listens on {}, keeps jobs in {}",
-        config.server.listen,
-        config.server.data_dir.display()
-    ));
+    let store = match config.server.store.directory() {
+        Some(dir) => dir.display().to_string(),
+        None => config.server.store.to_string(),
+    };
+    output.line(format!("listens on {}, keeps jobs in {store}", config.server.listen));
     output.line(format!("lanes: {}", lanes.join(", ")));
     for (kind, target) in &config.targets {
         output.line(format!("jobs of kind {kind} go to {}", target.url));

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use laneway_mcp::{Answering, ApiClient, ApiRequest, ApiResponse, Unanswered, serve_stdio};
 
 use crate::client::Client;
-use crate::mcp::{ANSWER_MAX, method_of, too_large};
+use crate::mcp::{ANSWER_MAX, method_of, too_large, trace_headers};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -34,12 +34,13 @@ struct Remote {
 impl ApiClient for Remote {
     fn call<'a>(&'a self, request: ApiRequest, _: Option<&'a Parts>) -> Answering<'a> {
         Box::pin(async move {
-            let ApiRequest { method, path, body } = request;
+            let ApiRequest { method, path, body, trace } = request;
+            let headers = trace_headers(trace).unwrap_or_default();
             let unreachable = |error: anyhow::Error| Unanswered {
                 code: "unreachable",
                 message: format!("{error:#}").replace('\n', "; "),
             };
-            let sent = self.client.exchange(method_of(method), &path, body).await;
+            let sent = self.client.exchange(method_of(method), &path, body, headers).await;
             let mut response = sent.map_err(unreachable)?;
             let (status, mut body) = (response.status().as_u16(), Vec::new());
             loop {

@@ -31,6 +31,7 @@ Built-in kinds: echo (returns its payload), sleep ({\"ms\": n}), fail ({\"times\
 Examples:
   laneway serve
   laneway serve --listen 127.0.0.1:8080 --data-dir /var/lib/laneway
+  laneway serve --store postgres://laneway@db.example/laneway
   laneway serve --config laneway.toml --set lanes.main.running_max=8
   LANEWAY_LOG__FORMAT=json laneway serve")]
 pub struct ServeArgs {
@@ -61,6 +62,7 @@ pub async fn run(output: &Output, environment: &Environment, args: &ServeArgs) -
     tracing::info!(
         url = %server.url(),
         data_dir = %server.data_dir().display(),
+        store = server.store(),
         open = server.is_open(),
         took_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX),
         "started"
@@ -72,8 +74,7 @@ pub async fn run(output: &Output, environment: &Environment, args: &ServeArgs) -
             asked = signals.next() => asked,
         };
         match asked {
-            // The reload logs its own outcome.
-            Asked::Reload => drop(server.laneway().reload().await),
+            Asked::Reload => server.reload().await,
             Asked::ResetSessions => reset_sessions(&server).await,
             Asked::Stop => return stop(output, server, signals).await,
         }
@@ -82,7 +83,10 @@ pub async fn run(output: &Output, environment: &Environment, args: &ServeArgs) -
 
 /// Resets every session. Nothing durable is lost: running jobs are queued again.
 async fn reset_sessions(server: &Server) {
-    match server.laneway().scheduler().reset_sessions(Origin::server("signal")).await {
+    let Some(laneway) = server.laneway() else {
+        return tracing::warn!("sessions not reset: another node owns them; send the signal there");
+    };
+    match laneway.scheduler().reset_sessions(Origin::server("signal")).await {
         Ok(Reply::Rejected(rejection)) => tracing::warn!(%rejection, "sessions not reset"),
         Ok(_) => tracing::info!("sessions reset: running jobs stop and are queued again"),
         // The store has failed, which the loop around this notices itself.
@@ -92,7 +96,7 @@ async fn reset_sessions(server: &Server) {
 
 /// Drains; a second signal hands back at once, a third one ends the process.
 async fn stop(output: &Output, server: Server, mut signals: Signals) -> anyhow::Result<()> {
-    let limit = server.laneway().live_config().current().server.drain_limit;
+    let limit = server.drain_limit();
     if !output.json {
         output
             .line(format!("stopping: running jobs have {}s to end (Ctrl-C again: at once)", limit.as_secs()));
@@ -168,6 +172,7 @@ fn banner(output: &Output, server: &Server) -> anyhow::Result<()> {
             "dashboard": server.dashboard(),
             "dialects": dialects,
             "data_dir": data_dir,
+            "store": server.store(),
             "open": server.is_open(),
         }));
     }
@@ -187,6 +192,9 @@ fn banner(output: &Output, server: &Server) -> anyhow::Result<()> {
         output.line(format!("{} {line}", label("")));
     }
     output.line(format!("{} {url}/openapi.json, {url}/metrics, `laneway --help`", label("docs")));
+    if let Some(store) = server.store() {
+        output.line(format!("{} {store}", label("store")));
+    }
     output.line(format!("{} {}", label("data"), data_dir.display()));
     output.line(format!("{} {auth}", label("auth")));
     output.line("");

@@ -36,6 +36,12 @@ pub struct SubmitArgs {
     /// give times as RFC 3339: a duration from now is a different time whenever it is sent
     #[arg(long, value_name = "KEY", help_heading = DELIVERY)]
     idempotency_key: Option<String>,
+    /// The `traceparent` of the caller (W3C Trace Context), for traces with OpenTelemetry
+    #[arg(long, value_name = "TRACEPARENT", help_heading = DELIVERY)]
+    traceparent: Option<String>,
+    /// The `tracestate` that belongs to --traceparent
+    #[arg(long, value_name = "TRACESTATE", requires = "traceparent", help_heading = DELIVERY)]
+    tracestate: Option<String>,
     /// Wait until the job has ended and show its result; exit 1 if it did not succeed. Attempts, progress and
     /// the reason for a wait are written to standard error. Ctrl-C ends the wait, not the job
     #[arg(long, short)]
@@ -49,6 +55,8 @@ pub async fn run(output: &Output, client: &Client, args: &SubmitArgs) -> anyhow:
         not_before: args.not_before.as_deref().map(Into::into),
         deadline: args.deadline.as_deref().map(Into::into),
         idempotency_key: args.idempotency_key.as_deref().map(Into::into),
+        traceparent: args.traceparent.as_deref().map(Into::into),
+        tracestate: args.tracestate.as_deref().map(Into::into),
         ..args.job.request(payload.as_deref())
     };
     let answer: Box<RawValue> = client.send(Method::POST, &["v1", "jobs"], &request).await?;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Subcommand;
+use laneway_store::StoreAddress;
 use laneway_wire::{RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 use reqwest::Method;
 use serde::Serialize;
@@ -128,17 +129,18 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let TokenArgs { verb, flags } = args;
     // Only a new token needs a missing directory, and only a directory that was named is created.
-    let may_make = matches!(verb, Verb::Create(_) | Verb::Import { .. }) && flags.data_dir.is_some();
+    let may_make = matches!(verb, Verb::Create(_) | Verb::Import { .. })
+        && (flags.data_dir.is_some() || flags.store.is_some());
     let mut token_store = TokenStore::find(client, flags, env, may_make).await?;
     match verb {
         Verb::Create(new) => {
             let made = token_store.create(&new.request(None)).await?;
-            show_secret(output, &made, token_store.dir())
+            show_secret(output, &made, token_store.opened())
         }
         Verb::Import { new, file, if_missing } => {
             let secret = read_secret(file.as_deref())?;
             match token_store.create(&new.request(Some(secret))).await {
-                Ok(made) => show_secret(output, &made, token_store.dir()),
+                Ok(made) => show_secret(output, &made, token_store.opened()),
                 Err(error) if *if_missing && is_problem(&error, "name_taken") => {
                     output.note("the secret was imported before; nothing was changed");
                     Ok(())
@@ -158,14 +160,14 @@ pub async fn run(
             let request = RotateTokenRequest { grace: grace.clone(), expires_in: expires.clone() };
             let id = token_store.find_id(id).await?;
             let made = token_store.rotate(&id, &request).await?;
-            show_secret(output, &made, token_store.dir())
+            show_secret(output, &made, token_store.opened())
         }
         Verb::Revoke { id } => {
             let id = token_store.find_id(id).await?;
             token_store.revoke(&id).await?;
             if !output.json {
                 output.line(format!("{id} is revoked"));
-                print_dir(output, token_store.dir());
+                print_opened(output, token_store.opened());
             }
             Ok(())
         }
@@ -200,7 +202,10 @@ impl<'a> TokenStore<'a> {
         env: &Environment,
         may_make: bool,
     ) -> anyhow::Result<TokenStore<'a>> {
-        let named = flags.data_dir.is_some() || flags.config.is_some() || !flags.settings.is_empty();
+        let named = flags.data_dir.is_some()
+            || flags.store.is_some()
+            || flags.config.is_some()
+            || !flags.settings.is_empty();
         if !named && client.is_there().await {
             return Ok(TokenStore::Server(client));
         }
@@ -209,11 +214,11 @@ impl<'a> TokenStore<'a> {
         Ok(TokenStore::Directory(Box::new(tokens)))
     }
 
-    /// The data directory, if one was opened.
-    fn dir(&self) -> Option<&Path> {
+    /// The store, if one was opened.
+    fn opened(&self) -> Option<&StoreAddress> {
         match self {
             TokenStore::Server(_) => None,
-            TokenStore::Directory(tokens) => Some(tokens.dir()),
+            TokenStore::Directory(tokens) => Some(tokens.store()),
         }
     }
 
@@ -262,11 +267,16 @@ struct Made<'a> {
     /// The data directory that it was written to; absent when a server created it.
     #[serde(skip_serializing_if = "Option::is_none")]
     data_dir: Option<&'a Path>,
+    /// The database that it was written to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
 }
 
-fn show_secret(output: &Output, made: &TokenSecret, data_dir: Option<&Path>) -> anyhow::Result<()> {
+fn show_secret(output: &Output, made: &TokenSecret, opened: Option<&StoreAddress>) -> anyhow::Result<()> {
     if output.json {
-        return output.document(&Made { made, data_dir });
+        let data_dir = opened.and_then(StoreAddress::directory);
+        let store = opened.filter(|_| data_dir.is_none()).map(StoreAddress::to_string);
+        return output.document(&Made { made, data_dir, store });
     }
     let Token { id, tenant, role, expires_at, .. } = &made.token;
     let whom = if tenant == "*" { "the whole server".to_owned() } else { format!("tenant {tenant}") };
@@ -281,15 +291,18 @@ fn show_secret(output: &Output, made: &TokenSecret, data_dir: Option<&Path>) -> 
         let keep = "Keep it: it is shown this once. Use it with LANEWAY_TOKEN or --token-file.";
         output.line(output.paint(Paint::Dim, keep));
     }
-    print_dir(output, data_dir);
+    print_opened(output, opened);
     Ok(())
 }
 
-/// Prints the data directory, when no server was used.
-fn print_dir(output: &Output, dir: Option<&Path>) {
-    if let Some(dir) = dir {
-        output.line(format!("No server was used: this was written to the data directory {}", dir.display()));
-    }
+/// Prints the store, when no server was used.
+fn print_opened(output: &Output, opened: Option<&StoreAddress>) {
+    let place = match opened {
+        None => return,
+        Some(StoreAddress::Directory(dir)) => format!("the data directory {}", dir.display()),
+        Some(store) => store.to_string(),
+    };
+    output.line(format!("No server was used: this was written to {place}"));
 }
 
 fn print(output: &Output, tokens: &[Token]) {

@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 
 use laneway_browser::{Browsers, Tabs};
 use laneway_core::engine::Explanation;
-use laneway_core::{Bytes, Failure, JobEnd, JobId, JobState, Name, Origin, Reason, Rejection, Reply};
+use laneway_core::{
+    Bytes, Failure, JobEnd, JobId, JobPatch, JobState, Name, Origin, Reason, Rejection, Reply,
+};
 use laneway_runtime::LoadProbe;
 use laneway_runtime::config::{Config, ConfigErrors};
 use laneway_runtime::drain::Drained;
 use laneway_runtime::executors::http::Forwarding;
 use laneway_runtime::live_config::{ConfigWatch, LiveConfig, Reloaded};
+use laneway_runtime::otel::Exporter;
 use laneway_runtime::storage_probe::StorageProbe;
 use laneway_runtime::{Fatal, Running, Scheduler, Stopped, WaitError, Webhooks};
 use serde::de::DeserializeOwned;
@@ -34,7 +37,7 @@ struct Inner {
     tabs: Option<Tabs>,
     browsers: Option<Browsers>,
     end: watch::Receiver<Option<End>>,
-    _guards: Guards,
+    guards: Guards,
 }
 
 /// How the loop ended.
@@ -52,6 +55,7 @@ pub(super) struct Guards {
     pub(super) load: LoadProbe,
     #[expect(dead_code, reason = "held, not read")]
     pub(super) watch: Option<ConfigWatch>,
+    pub(super) exporter: Option<Exporter>,
 }
 
 /// Why a job was not submitted.
@@ -62,6 +66,20 @@ pub enum SubmitError {
     Invalid(#[from] InvalidJob),
     /// A limit is reached, or the job is invalid. Nothing was stored.
     #[error("the job was rejected: {0}")]
+    Rejected(Rejection),
+    /// The scheduler has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why a job was not changed or deleted.
+#[derive(Debug, Error)]
+pub enum ChangeError {
+    /// There is no such job; for a change: no such job that has not ended.
+    #[error("there is no such job")]
+    NotFound,
+    /// The job runs, has not ended, or is in use. Nothing was changed.
+    #[error("the job was not changed: {0}")]
     Rejected(Rejection),
     /// The scheduler has stopped.
     #[error(transparent)]
@@ -105,7 +123,7 @@ impl Laneway {
             // There may be no receiver left.
             let _ = sender.send(Some(ended));
         });
-        Laneway { inner: Arc::new(Inner { scheduler, live, tabs, browsers, end, _guards: guards }) }
+        Laneway { inner: Arc::new(Inner { scheduler, live, tabs, browsers, end, guards }) }
     }
 
     /// Submits a job. When this returns, the job is durable (as far as the store is).
@@ -143,6 +161,24 @@ impl Laneway {
         Ok(matches!(reply, Reply::Canceled { .. }))
     }
 
+    /// Changes the priority or the start of a waiting job: all parts of the patch, or none.
+    pub async fn update(&self, id: JobId, patch: JobPatch) -> Result<(), ChangeError> {
+        match self.inner.scheduler.update_job(None, id, patch, origin()).await? {
+            Reply::Rejected(rejection) => Err(ChangeError::Rejected(rejection)),
+            Reply::Updated { .. } => Ok(()),
+            _ => Err(ChangeError::NotFound),
+        }
+    }
+
+    /// Deletes an ended job with everything that is stored of it.
+    pub async fn delete(&self, id: JobId) -> Result<(), ChangeError> {
+        match self.inner.scheduler.delete_job(None, id, origin()).await? {
+            Reply::Rejected(rejection) => Err(ChangeError::Rejected(rejection)),
+            Reply::Deleted { .. } => Ok(()),
+            _ => Err(ChangeError::NotFound),
+        }
+    }
+
     /// Why a job is not running: everything that blocks it. `None`: no live job has this id.
     pub async fn explain(&self, id: JobId) -> Result<Option<Explanation>, Stopped> {
         self.inner.scheduler.explain(None, id).await
@@ -173,12 +209,36 @@ impl Laneway {
         // Browsers need a part of the time to close by themselves; half of it at most.
         let reserved = browsers.map(Browsers::shut_down_limit).unwrap_or_default().min(limit / 2);
         let drained = self.inner.scheduler.drain(limit - reserved).await;
-        if let Some(browsers) = browsers {
-            browsers.shut_down(limit.saturating_sub(begun.elapsed())).await;
-        }
-        self.ended().await?;
+        self.end_within(limit.saturating_sub(begun.elapsed())).await?;
         // A loop that had already ended had nothing left to drain.
         Ok(drained.unwrap_or_default())
+    }
+
+    /// The same for a scheduler whose jobs another server takes over at once: tasks of workers are not waited for.
+    pub async fn hand_over(&self, limit: Duration) -> Result<Drained, ShutdownError> {
+        let begun = Instant::now();
+        let drained = self.inner.scheduler.hand_over(limit).await;
+        self.end_within(limit.saturating_sub(begun.elapsed())).await?;
+        Ok(drained.unwrap_or_default())
+    }
+
+    /// Ends without a word to the store, because another server owns it: handlers are dropped, and browsers are closed.
+    pub async fn abandon(&self) {
+        self.inner.scheduler.abandon_runs();
+        if let Some(browsers) = &self.inner.browsers {
+            browsers.shut_down(Duration::ZERO).await;
+        }
+    }
+
+    async fn end_within(&self, limit: Duration) -> Result<(), ShutdownError> {
+        if let Some(browsers) = &self.inner.browsers {
+            browsers.shut_down(limit).await;
+        }
+        self.ended().await?;
+        if let Some(exporter) = &self.inner.guards.exporter {
+            exporter.close().await;
+        }
+        Ok(())
     }
 
     /// Waits until the scheduler has ended: by [`Laneway::shutdown`], or because its store failed.

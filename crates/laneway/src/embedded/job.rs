@@ -7,7 +7,7 @@ use laneway_core::job::{IdempotencyKey, KEYS_MAX, TAGS_MAX};
 use laneway_core::settings::{DEFAULT_AGENT, DEFAULT_TENANT, MAIN_LANE};
 use laneway_core::{
     Bytes, Callback, CapacityRequest, JobSpec, Key, Name, Origin, QuietRule, RetryPolicy, Session, Span,
-    Submission, Wall,
+    Submission, TraceContext, Wall,
 };
 use laneway_runtime::webhooks::NATIVE_FORMAT;
 use serde::Serialize;
@@ -37,6 +37,7 @@ pub struct Job {
     tags: Vec<String>,
     callback: Option<String>,
     needs: CapacityRequest,
+    trace: Option<(String, Option<String>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,6 +78,7 @@ impl Job {
             tags: Vec::new(),
             callback: None,
             needs: CapacityRequest::default(),
+            trace: None,
         }
     }
 
@@ -216,6 +218,13 @@ impl Job {
         self
     }
 
+    /// Makes the job a part of the caller's trace: the headers `traceparent` and `tracestate` of W3C Trace Context. They do not
+    /// count for the idempotency key.
+    pub fn trace(mut self, traceparent: impl Into<String>, tracestate: Option<&str>) -> Job {
+        self.trace = Some((traceparent.into(), tracestate.map(str::to_owned)));
+        self
+    }
+
     /// The checked form for the scheduler.
     pub(super) fn into_submission(self, origin: Origin) -> Result<Submission, InvalidJob> {
         let digest = self.idempotency_key.is_some().then(|| self.digest());
@@ -237,6 +246,7 @@ impl Job {
             tags,
             callback,
             needs,
+            trace,
         } = self;
         let payload: Bytes = match payload {
             Payload::Bytes(bytes) => bytes.into(),
@@ -266,6 +276,7 @@ impl Job {
             tags: checked_tags(&tags)?,
             callback: callback.map(|url| Callback { url: url.into(), format: Name::fixed(NATIVE_FORMAT) }),
             capacity: needs,
+            trace: trace.map(checked_trace).transpose()?,
             ..JobSpec::new(tenant, kind)
         };
         Ok(Submission { strict_lane: true, ..Submission::new(spec, payload, origin) })
@@ -275,7 +286,8 @@ impl Job {
     fn digest(&self) -> [u8; 32] {
         // The derived form names every field; it only has to differ where requests differ, within one
         // version.
-        Sha256::digest(format!("embedded job v1 {self:?}").as_bytes()).into()
+        let untraced = Job { trace: None, ..self.clone() };
+        Sha256::digest(format!("embedded job v1 {untraced:?}").as_bytes()).into()
     }
 }
 
@@ -285,6 +297,17 @@ fn invalid(field: &'static str, problem: impl Into<String>) -> InvalidJob {
 
 fn name(field: &'static str, text: &str) -> Result<Name, InvalidJob> {
     Name::new(text).map_err(|error| invalid(field, error.to_string()))
+}
+
+fn checked_trace((parent, state): (String, Option<String>)) -> Result<Box<TraceContext>, InvalidJob> {
+    let context = TraceContext::parse(&parent).map_err(|error| invalid("traceparent", error.to_string()))?;
+    let context = match state {
+        Some(state) => {
+            context.with_state(&state).map_err(|error| invalid("tracestate", error.to_string()))?
+        }
+        None => context,
+    };
+    Ok(Box::new(context))
 }
 
 /// The session options of a job.

@@ -21,6 +21,9 @@ use tempfile::TempDir;
 /// Longer than anything here takes, on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
+/// The file that a program in the place of Chromium makes when it begins.
+const LAUNCHED: &str = "launched";
+
 /// A scheduler with browsers, on a data directory.
 pub struct World {
     pub laneway: Laneway,
@@ -43,7 +46,8 @@ impl World {
     /// With a program in the place of Chromium.
     pub async fn with_program(script: &str, settings: &[(&str, toml::Value)]) -> World {
         let dir = TempDir::new().unwrap();
-        let program = write_program(dir.path(), "chromium", script);
+        let script = format!("touch '{}'\n{script}", dir.path().join(LAUNCHED).display());
+        let program = write_program(dir.path(), "chromium", &script);
         let mut all = vec![("browsers.chromium", program.display().to_string().into())];
         all.extend_from_slice(settings);
         let laneway = start(dir.path(), &all).await;
@@ -81,6 +85,13 @@ impl World {
             state == laneway::JobState::Running
         })
         .await;
+    }
+
+    /// Waits until the job has launched the program in the place of Chromium.
+    pub async fn launched(&self, job: &JobHandle) {
+        self.started(job).await;
+        let file = self.dir.path().join(LAUNCHED);
+        eventually("the program begins", async || file.exists()).await;
     }
 
     /// Closes the browsers and stops.

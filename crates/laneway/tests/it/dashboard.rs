@@ -3,8 +3,13 @@
 //! Tests that need Chromium fail without it: install it (`apt-get install chromium`). Their screenshots are kept in
 //! `dashboard-screenshots` of the target folder.
 
+mod buttons;
 mod chromium;
+mod content;
+mod hostile;
+mod job_changes;
 mod pages;
+mod pictures;
 mod roles;
 
 use std::time::Duration;
@@ -28,7 +33,11 @@ struct World {
 
 impl World {
     fn new(flags: &[&str]) -> World {
-        let dir = TempDir::new().unwrap();
+        World::over(TempDir::new().unwrap(), flags)
+    }
+
+    /// A server over a data directory that exists.
+    fn over(dir: TempDir, flags: &[&str]) -> World {
         let server = Server::start(dir.path(), flags);
         let client = Client::builder().redirect(Policy::none()).timeout(PATIENCE).build().unwrap();
         World { server, client, _dir: dir }
@@ -104,5 +113,18 @@ impl World {
             {}
         };
         tokio::time::timeout(PATIENCE, wait).await.unwrap();
+    }
+
+    /// Waits until a resource is as it should be: it is read again after each event.
+    async fn until_at(&self, path: &str, is_reached: impl Fn(&Value) -> bool) {
+        let wait = async {
+            let mut events = self.client.get(format!("{}/v1/events", self.server.url)).send().await.unwrap();
+            while !is_reached(&self.call("GET", path, "", Value::Null).await) {
+                events.chunk().await.unwrap().expect("the server has a stream of events");
+            }
+        };
+        if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+            panic!("{path} stays {}", self.call("GET", path, "", Value::Null).await);
+        }
     }
 }

@@ -123,6 +123,11 @@ fn promtool_accepts_the_alerts() {
 }
 
 #[test]
+fn the_manifests_fit_the_schemas_of_kubernetes() {
+    check("kubernetes-validate", &["--strict", "--quiet", "deploy/kubernetes/laneway.yaml"]);
+}
+
+#[test]
 fn systemd_accepts_the_service() {
     // A copy whose program exists: the check fails for a missing one.
     let dir = TempDir::new().unwrap();

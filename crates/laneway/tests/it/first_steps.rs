@@ -300,7 +300,9 @@ fn defect_19_help_of_submit_has_its_options_in_groups() {
             | "--queue-timeout"
             | "--expected-duration"
             | "--hours" => "Time options",
-            "--retries" | "--idempotency-key" | "--callback" => "Retry and delivery options",
+            "--retries" | "--idempotency-key" | "--callback" | "--traceparent" | "--tracestate" => {
+                "Retry and delivery options"
+            }
             "--session"
             | "--chat"
             | "--mode"
@@ -318,7 +320,7 @@ fn defect_19_help_of_submit_has_its_options_in_groups() {
         assert_eq!(group, expected, "{line}");
         found.push(option.to_owned());
     }
-    assert_eq!(found.len(), 34, "{found:?}");
+    assert_eq!(found.len(), 36, "{found:?}");
     let order = ["Options", "Queue options", "Time options", "Retry and delivery options", "Session options"];
     assert_eq!(groups[..5], order, "{help}");
     assert_eq!(groups[5..], ["Machine options", "Global options"], "{help}");
@@ -403,7 +405,8 @@ fn defect_19_lanes_are_deleted_and_their_dispatch_is_set() {
 fn defect_19_a_worker_says_what_it_does() {
     let dir = TempDir::new().unwrap();
     let server = Server::start(dir.path(), &[]);
-    let flags = ["worker", "--id", "w1", "--kind", "shout=cat", "--log-format", "text"];
+    let fails = "render-thumbnail=sh -c 'exit 65'";
+    let flags = ["worker", "--id", "w1", "--kind", "shout=cat", "--kind", fails, "--log-format", "text"];
     let (mut child, mut lines) = watched(&server, &flags);
     for part in ["connected", "registered"] {
         let line = line_with(&mut lines, part);
@@ -412,12 +415,14 @@ fn defect_19_a_worker_says_what_it_does() {
     let id = server.submit(&["shout"]);
     for part in ["job started", "job ended"] {
         let line = line_with(&mut lines, part);
-        assert!(
-            line.contains(&format!("job={} attempt=1", &id[28..])) && line.contains("kind=shout"),
-            "{line}"
-        );
+        assert!(line.contains(&format!("{} attempt=1", &id[28..])) && line.contains("shout"), "{line}");
         assert!(line.trim_end().width() <= 80, "{line}");
     }
+    // A failed job has its code, and the line still fits.
+    let id = server.submit(&["render-thumbnail"]);
+    let line = line_with(&mut lines, "exit_65");
+    assert!(line.contains(&id[28..]) && line.contains("render-thumbnail") && line.contains("ms"), "{line}");
+    assert!(line.trim_end().width() <= 80, "{} columns: {line}", line.trim_end().width());
     child.kill().unwrap();
     child.wait().unwrap();
 }

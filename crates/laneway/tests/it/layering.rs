@@ -25,7 +25,7 @@ const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[(
 
 /// Which crates of ours a crate may use.
 fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let table: [(&str, &[&str]); 14] = [
+    let table: [(&str, &[&str]); 15] = [
         ("laneway-core", &[]),
         ("laneway-no-schema", &[]),
         ("laneway-wire", &["laneway-no-schema"]),
@@ -40,6 +40,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         ("laneway-mcp", &["laneway-wire"]),
         ("laneway-dashboard", &["laneway-wire"]),
         ("laneway-compat", &["laneway-core", "laneway-runtime", "laneway-browser"]),
+        ("laneway-cluster", &["laneway-core", "laneway-api"]),
         ("laneway-sim", &["laneway-core", "laneway-store", "laneway-runtime"]),
         (
             "laneway-bench",
@@ -66,6 +67,7 @@ fn allowed_edges() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
                 "laneway-mcp",
                 "laneway-compat",
                 "laneway-dashboard",
+                "laneway-cluster",
             ],
         ),
     ];
@@ -187,7 +189,6 @@ fn the_engine_is_pure() {
 /// Features of our crates, each with its reason. None of them may change the code that ships.
 const FEATURES: &[(&str, &str, &str)] = &[
     ("laneway-store", "suite", "the conformance suite of stores, used by tests only"),
-    ("laneway-store", "postgres", "the store in PostgreSQL; a program that does not use it leaves it out"),
     ("laneway-wire", "schemas", "the generators of the published schemas, used by tests only"),
     ("laneway-api", "schemas", "the generator of the OpenAPI document, used by tests only"),
     ("laneway", "program", "the command line; a program that embeds the library leaves it out"),

@@ -47,8 +47,8 @@ async fn the_gate_of_the_api_is_before_mcp() {
     let server = Server::start(dir.path(), &[]);
     for (headers, expected) in [
         (("host", "evil.example"), 421),
-        (("origin", "https://evil.example"), 421),
-        (("sec-fetch-site", "cross-site"), 421),
+        (("origin", "https://evil.example"), 403),
+        (("sec-fetch-site", "cross-site"), 403),
     ] {
         let (status, answer) = call(&server.url, &[headers], "list_jobs", json!({})).await;
         assert_eq!(status, expected, "{headers:?} {answer}");
@@ -110,4 +110,57 @@ fn the_command_serves_a_client_over_pipes() {
     assert_eq!(answer()["result"]["structuredContent"]["result"], 7);
     drop(input);
     assert!(process.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn mcp_can_be_switched_off_and_its_headers_pass_cors() {
+    let dir = TempDir::new().unwrap();
+    let page = "https://agents.example";
+    let origins = format!("server.allowed_origins=[\"{page}\"]");
+    let server = Server::start(dir.path(), &["--set", &origins]);
+    let http = Client::builder().no_proxy().build().unwrap();
+    let preflight = http
+        .request(reqwest::Method::OPTIONS, format!("{}/mcp", server.url))
+        .header("origin", page)
+        .header("access-control-request-method", "POST");
+    let answer = preflight.send().await.unwrap();
+    assert_eq!(answer.status(), 204);
+    let list = |answer: &reqwest::Response, name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    for header in ["mcp-protocol-version", "mcp-session-id", "traceparent"] {
+        let allowed = list(&answer, "access-control-allow-headers");
+        assert!(allowed.split(", ").any(|allowed| allowed == header), "{header} in {allowed}");
+    }
+    let exposed = list(&answer, "access-control-expose-headers");
+    assert!(exposed.contains("mcp-session-id"), "{exposed}");
+    assert_eq!(server.stop(), Some(0));
+
+    let server = Server::start(dir.path(), &["--set", "mcp.enabled=false"]);
+    let gone = http.post(format!("{}/mcp", server.url)).json(&json!({})).send().await.unwrap();
+    assert_eq!(gone.status(), 404);
+}
+
+#[tokio::test]
+async fn a_call_with_a_trace_makes_its_job_a_part_of_it() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let parent = |digit: &str| format!("00-{}-b7ad6b7169203331-01", digit.repeat(32));
+    let traceparent = async |meta: Value, headers: &[(&str, &str)]| {
+        let params = json!({"name": "submit_job", "arguments": {"kind": "echo"}, "_meta": meta});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let http = Client::builder().no_proxy().build().unwrap();
+        let mut request = http
+            .post(format!("{}/mcp", server.url))
+            .header("accept", "application/json, text/event-stream")
+            .json(&body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        answer["result"]["structuredContent"]["traceparent"].clone()
+    };
+    let (of_call, of_transport) = (parent("1"), parent("2"));
+    let header = [("traceparent", of_transport.as_str())];
+    assert_eq!(traceparent(json!({"traceparent": of_call}), &header).await, json!(of_call));
+    assert_eq!(traceparent(json!({}), &header).await, json!(of_transport));
+    assert_eq!(traceparent(json!({"traceparent": "nonsense"}), &[]).await, Value::Null);
 }

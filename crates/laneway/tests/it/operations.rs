@@ -89,3 +89,45 @@ fn the_command_line_counts_first_and_shows_the_end() {
     assert_eq!(server.json(&["jobs", "list", "--state", "canceled"])["jobs"].as_array().unwrap().len(), 3);
     assert_eq!(server.json(&["jobs", "list", "--state", "queued"])["jobs"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn the_command_line_reschedules_prioritizes_and_deletes() {
+    let data = TempDir::new().unwrap();
+    let server = Server::start(data.path(), &[]);
+    let ids: Vec<String> = (0..3).map(|_| server.submit(&["unserved", "--agent", "ann"])).collect();
+    let short = &ids[0][28..];
+    let later = server.json(&["jobs", "reschedule", short, "--delay", "1h"]);
+    assert_eq!((&later["state"], &later["id"]), (&json!("scheduled"), &json!(ids[0])), "{later}");
+    let sooner = server.json(&["jobs", "priority", short, "--to", "-5"]);
+    assert_eq!(sooner["priority"], -5, "{sooner}");
+    let found = server.json(&["jobs", "list", "--search", short]);
+    assert_eq!(found["jobs"].as_array().unwrap().len(), 1, "the short form of an id finds it: {found}");
+    let both =
+        server.run(&["jobs", "reschedule", short, "--delay", "1h", "--run-at", "2030-01-01T00:00:00Z"]);
+    assert_eq!(code(&both), 2, "{}", text(&both.stderr));
+    let none = server.run(&["jobs", "reschedule", short]);
+    assert_eq!(code(&none), 2, "{}", text(&none.stderr));
+    let dry = server.run(&["jobs", "priority", "--agent", "ann", "--to", "9", "--dry-run"]);
+    assert!(code(&dry) == 0 && text(&dry.stdout).contains("3 jobs match"), "{}", text(&dry.stdout));
+    let changed = server.run(&["jobs", "priority", "--agent", "ann", "--to", "9"]);
+    assert_eq!(code(&changed), 0, "{}", text(&changed.stderr));
+    let now = server.run(&["jobs", "reschedule", "--state", "scheduled", "--delay", "0s"]);
+    assert_eq!(code(&now), 0, "{}", text(&now.stderr));
+    let list = server.json(&["jobs", "list", "--state", "queued"]);
+    let jobs = list["jobs"].as_array().unwrap();
+    assert!(jobs.len() == 3 && jobs.iter().all(|job| job["priority"] == 9), "{list}");
+    // A job must have ended, and many jobs are not deleted without a confirmation.
+    let live = server.run(&["jobs", "delete", short]);
+    assert!(code(&live) != 0 && text(&live.stderr).contains("cancel it first"), "{}", text(&live.stderr));
+    assert_eq!(code(&server.run(&["jobs", "cancel", "--agent", "ann"])), 0);
+    assert_eq!(code(&server.run(&["jobs", "delete", short])), 0);
+    let asked = server.run(&["jobs", "delete", "--agent", "ann"]);
+    assert!(code(&asked) == 2 && text(&asked.stderr).contains("--yes"), "{}", text(&asked.stderr));
+    let deleted = server.run(&["jobs", "delete", "--agent", "ann", "--yes"]);
+    assert!(
+        code(&deleted) == 0 && text(&deleted.stdout).contains("2 of 2 jobs"),
+        "{}",
+        text(&deleted.stdout)
+    );
+    assert_eq!(server.json(&["jobs", "list"])["jobs"], json!([]));
+}

@@ -132,6 +132,10 @@ impl<'a> Generator<'a> {
             }
             (Some("uuid"), _) => &["0190a5b0-7c1e-7d3a-8f00-3b1d5e6f7a80"],
             (Some("uri"), _) => &["https://hooks.example/done"],
+            (_, Some(pattern)) if pattern.starts_with("^00-") => {
+                &["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]
+            }
+            (_, Some(pattern)) if pattern.contains("*/@") => &["vendor=1", "a=b,t@v=x"],
             (_, Some(pattern)) if pattern.starts_with("^[a-z0-9]") => &["a", "shop-1", "0_z"],
             (_, Some(pattern)) if pattern.starts_with("^[A-Za-z]{2,3}") => &["de", "en-US"],
             (_, Some(pattern)) if pattern.starts_with("^[ -~]") => &["Mozilla/5.0 (X11; Linux)"],
@@ -198,7 +202,9 @@ impl<'a> Generator<'a> {
         }
         if let Some(Value::Object(job)) = fields.get_mut("job") {
             keep_rules_of_jobs(job);
-            for given_by_schedule in ["not_before", "deadline", "idempotency_key"] {
+            for given_by_schedule in
+                ["not_before", "deadline", "idempotency_key", "traceparent", "tracestate"]
+            {
                 job.remove(given_by_schedule);
             }
             if let Some(Value::Object(session)) = job.get_mut("session") {

@@ -13,7 +13,7 @@ use laneway_core::{Failure, JobId, JobSpec, JobState, Name, Origin, Outcome, Rol
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Handlers, Interest, Item, JobContext, Jobs, Options, Running, Scheduler};
-use laneway_store::{MemoryStore, Store};
+use laneway_store::Store;
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::test_store::test_store;
 use crate::world::{PATIENCE, START, schema};
 
 /// The executor of the kinds.
@@ -120,7 +121,7 @@ impl World {
     }
 
     async fn start(toml: &str, clock: Clock, mount: Mount, by_rules: bool) -> World {
-        World::start_over(Box::new(MemoryStore::new()), toml, clock, mount, by_rules).await
+        World::start_over(test_store(), toml, clock, mount, by_rules).await
     }
 
     async fn start_over(

@@ -13,7 +13,7 @@ use laneway_core::{Command, Failure, Mono, Name, Now, Origin, Outcome, Role, See
 use laneway_runtime::config::Layers;
 use laneway_runtime::live_config::LiveConfig;
 use laneway_runtime::{Clock, Handlers, JobContext, Options, Running, Scheduler};
-use laneway_store::{MemoryStore, Store};
+use laneway_store::Store;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -22,6 +22,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use tokio_util::sync::CancellationToken;
 
+use crate::test_store::test_store;
 use crate::world::schema;
 
 /// The start of every test: 2023-11-14T22:13:20Z.
@@ -48,13 +49,13 @@ pub struct World {
 impl World {
     /// A server over a store in memory, with a manual clock.
     pub async fn new(toml: &str) -> World {
-        World::over(Box::new(MemoryStore::new()), toml, Clock::manual(START)).await
+        World::over(test_store(), toml, Clock::manual(START)).await
     }
 
     /// A server that keeps only this many events in memory.
     pub async fn with_ring(events_len_max: usize) -> World {
         let adjust = |options: &mut Options| options.events_len_max = events_len_max;
-        World::adjusted(Box::new(MemoryStore::new()), "", Clock::manual(START), adjust).await
+        World::adjusted(test_store(), "", Clock::manual(START), adjust).await
     }
 
     /// A server over any store and clock.

@@ -34,6 +34,17 @@ pub struct CapacityView {
     pub by_agent: BTreeMap<(Name, Name), u32>,
 }
 
+/// The load of the machine and the units of jobs at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadSample {
+    /// The busy rating in force, 0 to 10.
+    pub busy: u8,
+    /// Units that open attempts may hold.
+    pub usable: u32,
+    /// Units that open attempts hold.
+    pub used: u32,
+}
+
 impl Capacity {
     /// A probe reports how busy the machine is.
     pub(in crate::engine) fn take_reading(&mut self, now: Now, reading: LoadReading) -> Reply {
@@ -65,6 +76,13 @@ impl Engine {
     /// The latest reading; an engine that replaces this one must get it.
     pub fn reading(&self) -> Option<LoadReading> {
         self.capacity.reading
+    }
+
+    /// The load of the machine and the units of jobs now.
+    pub fn load_sample(&self, now: Now) -> LoadSample {
+        let settings = &self.settings.capacity;
+        let (busy, _) = self.capacity.load(now, settings);
+        LoadSample { busy, usable: settings.usable(busy), used: self.capacity.used }
     }
 
     /// The machine and its jobs, for people.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::capacity::Hours;
 use crate::command::Submitted;
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
@@ -119,8 +120,14 @@ fn first_wake(now: Now, not_before: Option<Wall>, begins: Begins) -> Option<(Wak
 /// When a job may first start: its time has come, and its hours have begun.
 fn first_start(spec: &JobSpec, now: Wall) -> Option<Wall> {
     let at = spec.not_before.map_or(now, |at| at.max(now));
-    match &spec.capacity.hours {
-        Some(hours) if !hours.holds(at) => Some(hours.next_begin(at)),
-        _ => spec.not_before,
+    let first = within_hours(spec.capacity.hours.as_ref(), at);
+    if first == at { spec.not_before } else { Some(first) }
+}
+
+/// The first time from `at` on that is within the hours.
+pub(in crate::engine) fn within_hours(hours: Option<&Hours>, at: Wall) -> Wall {
+    match hours {
+        Some(hours) if !hours.holds(at) => hours.next_begin(at),
+        _ => at,
     }
 }

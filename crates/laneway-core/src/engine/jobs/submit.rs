@@ -330,7 +330,9 @@ impl Jobs {
     fn find_existing(&self, submission: &Submission) -> Result<Option<JobId>, Rejection> {
         let Some(idempotency) = &submission.spec.idempotency else { return Ok(None) };
         let fresh = self.fresh_keys.get(&(submission.spec.tenant.clone(), idempotency.key.clone()));
-        match fresh.copied().or(submission.prior) {
+        // A job that is being deleted has given its key back.
+        let prior = submission.prior.filter(|prior| !self.is_being_deleted(prior.job));
+        match fresh.copied().or(prior) {
             None => Ok(None),
             Some(prior) if prior.digest == idempotency.digest => Ok(Some(prior.job)),
             Some(_) => Err(mismatch(&idempotency.key)),

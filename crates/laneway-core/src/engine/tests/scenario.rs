@@ -34,6 +34,8 @@
 //! | `beat a1` | A leased executor renews the lease of the attempt. |
 //! | `finish a1 ok` | The executor reports the outcome of the attempt. |
 //! | `cancel a1 tenant=t1` | Cancels the job, for a caller of that tenant. |
+//! | `change a1 priority=-1 after=60s tenant=t1` | Changes a waiting job. `at=60s` is a time after the start of the scenario. |
+//! | `erase a1 tenant=t1` | Deletes the ended job. |
 //! | `release a1 tenant=t1` | Frees the keys that the job keeps, for a caller of that tenant. |
 //!
 //! Options of a job: `tenant` `kind` `agent` `lane` `priority` `keys=profile:a` `idem=key/body` `callback=host`
@@ -358,6 +360,13 @@ impl Scenario {
             Named::Beat(attempt) => Command::Heartbeat(self.names.fence(&attempt)),
             Named::Finish(attempt, outcome) => Command::Finish(self.names.fence(&attempt), outcome),
             Named::Cancel { job, tenant } => Command::Cancel { tenant, job: self.names.job(&job), origin },
+            Named::Change { job, tenant, patch } => {
+                Command::Update { tenant, job: self.names.job(&job), patch, origin }
+            }
+            Named::Erase { job, tenant } => {
+                let job = self.names.job(&job);
+                Command::Delete { tenant, job, stored: self.store.stored_job(job).map(Box::new), origin }
+            }
             Named::Release { job, tenant } => {
                 Command::ReleaseKeys { tenant, job: self.names.job(&job), origin }
             }

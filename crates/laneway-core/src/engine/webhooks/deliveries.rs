@@ -108,6 +108,11 @@ impl Webhooks {
         }
     }
 
+    /// True while the delivery of a job waits or is under way.
+    pub(in crate::engine) fn waits(&self, job: Seq) -> bool {
+        self.pending.contains_key(&job)
+    }
+
     /// Why one more delivery of the tenant does not fit; `None` when it does.
     fn full_for(&self, tenant: &Name, settings: &WebhookSettings) -> Option<&'static str> {
         let of_tenant = self.by_tenant.get(tenant).copied().unwrap_or(0);
@@ -326,7 +331,9 @@ impl Engine {
         origin: &Origin,
         effects: &mut Effects,
     ) -> Reply {
-        let Some(stored) = stored.filter(|row| tenant.is_none_or(|tenant| *tenant == row.tenant)) else {
+        let stored = stored.filter(|row| tenant.is_none_or(|tenant| *tenant == row.tenant));
+        // The delivery of a job that is being deleted goes with it.
+        let Some(stored) = stored.filter(|_| !self.jobs.is_being_deleted(job)) else {
             return Reply::NotFound;
         };
         let tenant = Some(stored.tenant.clone());

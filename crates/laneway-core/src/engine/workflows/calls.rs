@@ -334,6 +334,11 @@ impl Workflows {
         self.runs.member_of(job).is_some_and(|member| member.is_called() && !member.is_awaited())
     }
 
+    /// True for a member that starts only when it is called.
+    pub(in crate::engine) fn is_called(&self, job: Ix<Job>) -> bool {
+        self.runs.member_of(job).is_some_and(MemberEntry::is_called)
+    }
+
     /// True for a called member whose attempt was asked to stop because its caller is gone.
     pub(in crate::engine) fn was_given_up(&self, jobs: &Jobs, job: Ix<Job>) -> bool {
         is_given_up(jobs, job) && self.runs.member_of(job).is_some_and(MemberEntry::is_called)

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use crate::call::{NextAnswer, NextCode};
 use crate::engine::Engine;
 use crate::engine::collections::slab::Ix;
+use crate::engine::jobs::create::within_hours;
 use crate::engine::jobs::ending::JobEnding;
 use crate::engine::jobs::submit::{Begins, Extra, reject};
 use crate::engine::jobs::{Job, Jobs, Wake};
@@ -251,10 +252,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         let at = not_before.map_or(now.wall, |at| at.max(now.wall));
-        let at = match self.jobs.hours_of(job) {
-            Some(hours) if !hours.holds(at) => hours.next_begin(at),
-            _ => at,
-        };
+        let at = within_hours(self.jobs.hours_of(job), at);
         if at > now.wall {
             self.jobs[job].wait_for(Wake::NotBefore(at));
             let status = self.status_of(job, Some(at));
@@ -280,6 +278,18 @@ impl Workflows {
         entry.attempts = row.status.attempts;
         run.dispatched += u64::from(row.status.attempts);
         self.runs.members.insert(job, (of.run, position as u32));
+    }
+
+    /// A member that waits for others starts no sooner than at this time, whenever they end.
+    pub(in crate::engine) fn set_not_before(&mut self, job: Ix<Job>, at: Wall) {
+        if let Some((run, position)) = self.runs.run_of_mut(job) {
+            run.members[position as usize].not_before = Some(at);
+        }
+    }
+
+    /// True for a member that stands for a group of others.
+    pub(in crate::engine) fn is_group(&self, job: Ix<Job>) -> bool {
+        self.runs.member_of(job).is_some_and(|member| member.group)
     }
 
     /// An attempt of a member opens. Returns its number within the run; `None` for a job without an open run.

@@ -311,6 +311,7 @@ fn call() -> Call {
         tenant: Name::fixed("acme"),
         time_left: Some(PATIENCE),
         ends_at: Some(Wall(1_767_323_045_678)),
+        trace: None,
     }
 }
 

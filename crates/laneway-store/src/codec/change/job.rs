@@ -7,7 +7,7 @@ use super::super::failure::read_failure_part;
 use super::super::spec::read_rest;
 use super::super::template::{read_columns, write_columns};
 use super::super::{
-    Input, Intern, put_bytes, put_name, put_u64, put_u128, put_wall, write_failure, write_spec,
+    Input, Intern, put_bytes, put_i64, put_name, put_u64, put_u128, put_wall, write_failure, write_spec,
 };
 use super::flag;
 use crate::StoreError;
@@ -18,6 +18,9 @@ const WAKE_AT: u8 = 1 << 0;
 const DENIED_UNTIL: u8 = 1 << 1;
 const NEAR_DEADLINE: u8 = 1 << 2;
 const ALL_STATUS: u8 = (1 << 3) - 1;
+
+// The same for a job that a call changed.
+const NOT_BEFORE: u8 = 1 << 0;
 
 // The same for an end.
 const ERROR: u8 = 1 << 0;
@@ -70,6 +73,27 @@ pub(super) fn write_moved(out: &mut Vec<u8>, seq: Seq, status: &JobStatus) {
 
 pub(super) fn read_moved(input: &mut Input<'_>) -> Result<Change, StoreError> {
     Ok(Change::JobMoved { seq: Seq(input.u64()?), status: read_status(input)? })
+}
+
+pub(super) fn write_revised(out: &mut Vec<u8>, change: &Change) {
+    let Change::JobRevised { seq, priority, rank_time, not_before } = *change else { return };
+    put_u64(out, seq.0);
+    put_i64(out, priority.into());
+    put_u64(out, rank_time);
+    out.push(flag(not_before.is_some(), NOT_BEFORE));
+    if let Some(time) = not_before {
+        put_wall(out, time);
+    }
+}
+
+pub(super) fn read_revised(input: &mut Input<'_>) -> Result<Change, StoreError> {
+    let (seq, priority) = (Seq(input.u64()?), input.i64()?);
+    let priority =
+        i32::try_from(priority).map_err(|_| input.damaged(&format!("{priority} is not a priority")))?;
+    let rank_time = input.u64()?;
+    let flags = input.flags(NOT_BEFORE)?;
+    let not_before = (flags & NOT_BEFORE != 0).then(|| input.wall()).transpose()?;
+    Ok(Change::JobRevised { seq, priority, rank_time, not_before })
 }
 
 fn write_status(out: &mut Vec<u8>, status: &JobStatus) {

@@ -223,7 +223,12 @@ pub(super) fn read_record(input: &mut Input<'_>, intern: &mut Intern<'_>) -> Res
     Ok(Change::RecordPut { record: Box::new(record), replaces })
 }
 
-pub(super) fn write_record_name(out: &mut Vec<u8>, name: &RecordName) {
+pub(super) fn write_deleted_record(out: &mut Vec<u8>, name: &RecordName, version: u64) {
+    write_record_name(out, name);
+    put_u64(out, version);
+}
+
+fn write_record_name(out: &mut Vec<u8>, name: &RecordName) {
     let RecordName { tenant, collection, id } = name;
     for name in [tenant, collection, id] {
         put_name(out, name);

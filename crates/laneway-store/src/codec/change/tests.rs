@@ -36,6 +36,15 @@ fn samples(variant: Variant) -> Vec<Change> {
         Variant::JobMoved => {
             statuses().map(|status| Change::JobMoved { seq: Seq(u64::MAX), status }).collect()
         }
+        Variant::JobRevised => [(i32::MIN, None), (i32::MAX, Some(START)), (0, Some(Wall(i64::MIN)))]
+            .map(|(priority, not_before)| Change::JobRevised {
+                seq: Seq(u64::MAX),
+                priority,
+                rank_time: u64::MAX,
+                not_before,
+            })
+            .into(),
+        Variant::JobDeleted => vec![Change::JobDeleted(Seq(0)), Change::JobDeleted(Seq(u64::MAX))],
         Variant::AttemptOpened => opens().map(Change::AttemptOpened).collect(),
         Variant::AttemptStarted => opens().map(Change::AttemptStarted).collect(),
         Variant::LeaseExtended => opens().map(Change::LeaseExtended).collect(),
@@ -85,7 +94,7 @@ fn bytes(bytes: &[u8]) -> Bytes {
 
 fn created() -> Vec<Change> {
     let mut specs = vec![plain_spec(), rich_spec(), member_spec()];
-    let without: [fn(&mut JobSpec); 15] = [
+    let without: [fn(&mut JobSpec); 17] = [
         |spec| spec.session = None,
         |spec| spec.keys.clear(),
         |spec| spec.not_before = None,
@@ -101,6 +110,8 @@ fn created() -> Vec<Change> {
         |spec| spec.capacity.quiet = None,
         |spec| spec.capacity.hours = None,
         |spec| spec.placement = None,
+        |spec| spec.trace = None,
+        |spec| spec.trace.as_mut().unwrap().state = None,
     ];
     specs.extend(without.map(|edit| {
         let mut spec = rich_spec();

@@ -6,6 +6,7 @@ use super::bits::CHUNK;
 use crate::StoreError;
 use crate::rows::Interner;
 use crate::sqlite::query::views_between;
+use crate::sqlite::row_sums::STORE_STATE;
 use crate::sqlite::tables::Tables;
 
 /// Makes the sets, where they are not complete. A crash leaves them to the next start.
@@ -26,16 +27,25 @@ pub(in crate::sqlite) fn complete(tables: &mut Tables) -> Result<(), StoreError>
             tables.conn.execute_batch("COMMIT")?;
         }
     }
-    tables.conn.execute("UPDATE store_state SET facets_built = 1", [])?;
+    mark_complete(&tables.conn)
+}
+
+/// Records that the sets are complete.
+pub(in crate::sqlite) fn mark_complete(conn: &Connection) -> Result<(), StoreError> {
+    let sql = format!("UPDATE store_state SET facets_built = 1 WHERE {}", STORE_STATE.check);
+    conn.execute(&sql, [])?;
     Ok(())
 }
 
 fn is_complete(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(conn.query_row("SELECT facets_built FROM store_state", [], |row| row.get::<_, i64>(0))? == 1)
+    let sql = format!("SELECT facets_built, {} FROM store_state", STORE_STATE.check);
+    Ok(conn.query_row(&sql, [], |row| row.get::<_, i64>(0))? == 1)
 }
 
 fn clear(conn: &Connection) -> Result<(), StoreError> {
-    Ok(conn.execute_batch("DELETE FROM facet; DELETE FROM facet_name; DELETE FROM facet_times")?)
+    Ok(conn.execute_batch(
+        "DELETE FROM facet; DELETE FROM facet_name; DELETE FROM facet_times; DELETE FROM id_end",
+    )?)
 }
 
 fn build_chunk(tables: &mut Tables, chunk: u64) -> Result<(), StoreError> {

@@ -10,6 +10,7 @@ use super::list::Comparison;
 use super::plan::{Plan, Sets};
 use super::{Dimension, Facet, seq_at};
 use crate::rows::stored_name;
+use crate::sqlite::row_sums::{FACET_NAME, LANE};
 use crate::{CountBy, JobCounts, JobFilter, StateCounts, StoreError};
 
 /// Sets that one call reads. A set takes one or two microseconds.
@@ -99,9 +100,9 @@ fn dimension_of(by: CountBy) -> Option<Dimension> {
 
 fn name_of(conn: &Connection, by: CountBy, number: i64) -> Result<Option<Name>, StoreError> {
     let sql = match by {
-        CountBy::Lane => "SELECT name FROM lane WHERE number = ?1",
-        _ => "SELECT text FROM facet_name WHERE number = ?1",
+        CountBy::Lane => format!("SELECT name, {} FROM lane WHERE number = ?1", LANE.check),
+        _ => format!("SELECT text, {} FROM facet_name WHERE number = ?1", FACET_NAME.check),
     };
-    let text: Option<String> = conn.prepare_cached(sql)?.query_row([number], |row| row.get(0)).optional()?;
+    let text: Option<String> = conn.prepare_cached(&sql)?.query_row([number], |row| row.get(0)).optional()?;
     text.map(|text| stored_name(&text)).transpose()
 }

@@ -1,11 +1,13 @@
 //! Pages of lists.
 
 use laneway_core::Seq;
-use rusqlite::{CachedStatement, Connection};
+use rusqlite::{CachedStatement, Connection, Row};
 
 use super::bits::{Bits, CHUNK};
 use super::plan::{Plan, Sets};
 use super::seq_at;
+use crate::columns::status::JOB;
+use crate::columns::{END, check_end, check_job};
 use crate::{JobFilter, JobView, Page, StoreError};
 
 /// Sets that one call reads. A set takes one or two microseconds.
@@ -77,8 +79,8 @@ impl<'a> Comparison<'a> {
     pub fn new(conn: &'a Connection, filter: &'a JobFilter) -> Result<Comparison<'a>, StoreError> {
         Ok(Comparison {
             filter,
-            created: conn.prepare_cached("SELECT created_at FROM job WHERE seq = ?1")?,
-            finished: conn.prepare_cached("SELECT finished_at FROM done WHERE seq = ?1")?,
+            created: conn.prepare_cached(&format!("SELECT {JOB} FROM job WHERE seq = ?1"))?,
+            finished: conn.prepare_cached(&format!("SELECT {END} FROM done WHERE seq = ?1"))?,
             compared: 0,
         })
     }
@@ -87,20 +89,34 @@ impl<'a> Comparison<'a> {
     pub fn matches(&mut self, seq: Seq) -> Result<bool, StoreError> {
         self.compared += 1;
         let JobFilter { created_after, created_before, finished_after, finished_before, .. } = self.filter;
-        for (select, after, before) in [
-            (&mut self.created, created_after, created_before),
-            (&mut self.finished, finished_after, finished_before),
+        for (select, time, after, before) in [
+            (&mut self.created, created_at as ReadTime, created_after, created_before),
+            (&mut self.finished, finished_at, finished_after, finished_before),
         ] {
             if after.is_none() && before.is_none() {
                 continue;
             }
             let mut rows = select.query([seq.0.cast_signed()])?;
             let Some(row) = rows.next()? else { return Ok(false) };
-            let time: i64 = row.get(0)?;
+            let time = time(row)?;
             if after.is_some_and(|after| time <= after.0) || before.is_some_and(|before| time >= before.0) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
+}
+
+type ReadTime = fn(&Row<'_>) -> Result<i64, StoreError>;
+
+/// From the columns [`JOB`].
+fn created_at(row: &Row<'_>) -> Result<i64, StoreError> {
+    check_job(row)?;
+    Ok(row.get(9)?)
+}
+
+/// From the columns [`END`].
+fn finished_at(row: &Row<'_>) -> Result<i64, StoreError> {
+    check_end(row)?;
+    Ok(row.get(5)?)
 }

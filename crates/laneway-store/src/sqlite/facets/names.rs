@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{Dimension, Facet};
 use crate::StoreError;
 use crate::search::words_of;
+use crate::sqlite::row_sums::FACET_NAME;
 
 /// Names and words whose numbers are kept in memory; beyond that they are begun anew. They come from clients, and have no bound.
 const KEPT_MAX: usize = 100_000;
@@ -101,7 +102,10 @@ impl Names {
 
 /// The facet of a stored name or word.
 pub(super) fn find(conn: &Connection, dimension: Dimension, text: &str) -> Result<Option<Facet>, StoreError> {
-    let mut find = conn.prepare_cached("SELECT number FROM facet_name WHERE dimension = ?1 AND text = ?2")?;
+    let mut find = conn.prepare_cached(&format!(
+        "SELECT number, {} FROM facet_name WHERE dimension = ?1 AND text = ?2",
+        FACET_NAME.check
+    ))?;
     let number: Option<i64> = find.query_row(params![dimension as u8, text], |row| row.get(0)).optional()?;
     Ok(number.map(|number| Facet::new(dimension, number)))
 }
@@ -112,9 +116,10 @@ pub(super) fn find_words(
     prefix: &str,
     max: usize,
 ) -> Result<Option<Vec<Facet>>, StoreError> {
-    let mut find = conn.prepare_cached(
-        "SELECT number FROM facet_name WHERE dimension = ?1 AND text >= ?2 AND text < ?3 LIMIT ?4",
-    )?;
+    let mut find = conn.prepare_cached(&format!(
+        "SELECT number, {} FROM facet_name WHERE dimension = ?1 AND text >= ?2 AND text < ?3 LIMIT ?4",
+        FACET_NAME.check
+    ))?;
     // No word has this character: it is no letter and no digit.
     let end = format!("{prefix}\u{10ffff}");
     let limit = i64::try_from(max).unwrap_or(i64::MAX - 1) + 1;

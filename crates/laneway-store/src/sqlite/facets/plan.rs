@@ -6,10 +6,12 @@ use laneway_core::{JobState, Seq};
 use rusqlite::{CachedStatement, Connection};
 
 use super::bits::{Bits, CHUNK};
+use super::ends;
 use super::names::{find, find_words};
 use super::write::{SET, read_set, read_times};
 use super::{Dimension, FACET_BITS, Facet, NUMBER_BITS, chunk_of, place_of};
 use crate::search::Term;
+use crate::sqlite::row_sums::LANE;
 use crate::{JobFilter, StoreError};
 
 /// Words that one word of a search may stand for. Beyond that, jobs are read to find it.
@@ -73,7 +75,8 @@ impl<'a> Plan<'a> {
             }
         }
         if let Some(lane) = &filter.lane {
-            let mut find = conn.prepare_cached("SELECT number FROM lane WHERE name = ?1")?;
+            let sql = format!("SELECT number, {} FROM lane WHERE name = ?1", LANE.check);
+            let mut find = conn.prepare_cached(&sql)?;
             let mut rows = find.query([lane.as_str()])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             plan.any_of.push(vec![Facet::new(Dimension::Lane, row.get(0)?)]);
@@ -102,6 +105,9 @@ impl<'a> Plan<'a> {
                 ids.push(Seq(row.get::<_, i64>(0)?.cast_unsigned()));
             }
         }
+        if let Some(end) = &term.end {
+            ids.extend(ends::find(conn, end, IDS_MAX as usize + 1)?);
+        }
         let mut words = Vec::new();
         for word in &term.words {
             match find_words(conn, word, WORDS_MAX)? {
@@ -120,6 +126,7 @@ impl<'a> Plan<'a> {
         }
         let is_possible = !ids.is_empty() || words.iter().all(|words| !words.is_empty());
         ids.sort_unstable();
+        ids.dedup();
         self.terms.push(SearchTerm { ids, words });
         Ok(is_possible)
     }

@@ -6,6 +6,7 @@ use laneway_core::Name;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::bits::{Bits, CHUNK};
+use super::ends;
 use super::plan::Sets;
 use super::write::{SET, read_set, read_times};
 use super::{Dimension, FACET_BITS, Facet, NUMBER_BITS, place_of};
@@ -13,6 +14,7 @@ use crate::rows::Interner;
 use crate::search::{error_words, spec_words};
 use crate::sqlite::open::read_lanes;
 use crate::sqlite::query::views_between;
+use crate::sqlite::row_sums::FACET_NAME;
 use crate::{JobView, StoreError};
 
 /// The sets of a chunk: dimension, and name or code.
@@ -35,6 +37,7 @@ pub(in crate::sqlite) fn chunks(conn: &Connection) -> Result<Vec<u64>, StoreErro
 pub(in crate::sqlite) fn check_chunk(conn: &Connection, chunk: u64) -> Result<Option<String>, StoreError> {
     let lanes = read_lanes(conn)?;
     let times = read_times(conn, chunk)?.unwrap_or_default();
+    let ends = ends::read(conn, chunk)?;
     let mut expected = Expected::new();
     let mut outside = None;
     let mut names = Interner::default();
@@ -44,6 +47,9 @@ pub(in crate::sqlite) fn check_chunk(conn: &Connection, chunk: u64) -> Result<Op
             && view.end.as_ref().is_none_or(|end| times.1.covers(place, end.finished_at));
         if !is_inside {
             outside = Some(format!("the times of job {} are outside of its block", view.row.seq.0));
+        }
+        if ends.as_ref().is_some_and(|ends| !ends::has(ends, view.row.seq, view.row.id)) {
+            outside = Some(format!("the end of the id of job {} is another one", view.row.seq.0));
         }
         expect(&mut expected, &lanes, &view);
         Ok(())
@@ -88,7 +94,8 @@ fn compare(
 ) -> Result<Option<String>, StoreError> {
     let (from, to) = (chunk.cast_signed() << FACET_BITS, ((chunk + 1).cast_signed() << FACET_BITS) - 1);
     let mut select = conn.prepare_cached(&format!("SELECT {SET} FROM facet WHERE key BETWEEN ?1 AND ?2"))?;
-    let mut name = conn.prepare_cached("SELECT text FROM facet_name WHERE number = ?1")?;
+    let sql = format!("SELECT text, {} FROM facet_name WHERE number = ?1", FACET_NAME.check);
+    let mut name = conn.prepare_cached(&sql)?;
     let mut rows = select.query([from, to])?;
     while let Some(row) = rows.next()? {
         let key: i64 = row.get(0)?;

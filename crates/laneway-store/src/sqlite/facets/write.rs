@@ -10,12 +10,14 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 
 use super::bits::{Bits, extend};
+use super::ends;
 use super::names::Names;
 use super::times::Times;
 use super::{ALL_JOBS, Dimension, FACET_BITS, Facet, chunk_of, place_of};
 use crate::StoreError;
 use crate::batch::Batch;
 use crate::search::error_words;
+use crate::sqlite::row_sums::FACET_NAME;
 use crate::sqlite::tables::Tables;
 use crate::sums::{check_sum, in_row, sum_of};
 
@@ -145,8 +147,10 @@ impl Facets {
     pub fn flush(&mut self, conn: &Connection) -> Result<(), StoreError> {
         let mut added = std::mem::take(&mut self.added);
         added.sort_unstable();
+        let mut complete_before = None;
         if let Some((key, _)) = added.last() {
             let chunk = (key >> FACET_BITS).cast_unsigned();
+            complete_before = Some(chunk).filter(|chunk| *chunk > self.recent_chunk);
             if chunk > self.recent_chunk || self.recent.len() > KEPT_MAX {
                 self.recent.clear();
                 self.recent_chunk = chunk.max(self.recent_chunk);
@@ -166,7 +170,7 @@ impl Facets {
         for (chunk, times) in std::mem::take(&mut self.times) {
             write_times(conn, chunk, &times)?;
         }
-        Ok(())
+        complete_before.map_or(Ok(()), |newest| ends::write_missing(conn, newest))
     }
 
     /// Adds jobs to a set.
@@ -182,8 +186,11 @@ impl Facets {
             && let Some(number) = Facet::name_of(key)
             && self.names.is_counted_later(number)
         {
-            conn.prepare_cached("UPDATE facet_name SET chunks = chunks + 1 WHERE number = ?1")?
-                .execute([number])?;
+            let sql = format!(
+                "UPDATE facet_name SET chunks = chunks + 1 WHERE number = ?1 AND {}",
+                FACET_NAME.check
+            );
+            conn.prepare_cached(&sql)?.execute([number])?;
         }
         let mut stored = found.unwrap_or_default();
         extend(&mut stored, places)?;
@@ -302,7 +309,10 @@ pub(in crate::sqlite) fn remove(
 fn remove_chunk(conn: &Connection, chunk: u64) -> Result<(), StoreError> {
     let (from, to) = (chunk.cast_signed() << FACET_BITS, ((chunk + 1).cast_signed() << FACET_BITS) - 1);
     let mut select = conn.prepare_cached("SELECT key FROM facet WHERE key BETWEEN ?1 AND ?2")?;
-    let mut count = conn.prepare_cached("UPDATE facet_name SET chunks = chunks - 1 WHERE number = ?1")?;
+    let mut count = conn.prepare_cached(&format!(
+        "UPDATE facet_name SET chunks = chunks - 1 WHERE number = ?1 AND {}",
+        FACET_NAME.check
+    ))?;
     let mut rows = select.query([from, to])?;
     let mut named = Vec::new();
     while let Some(row) = rows.next()? {
@@ -316,7 +326,7 @@ fn remove_chunk(conn: &Connection, chunk: u64) -> Result<(), StoreError> {
     }
     conn.prepare_cached("DELETE FROM facet WHERE key BETWEEN ?1 AND ?2")?.execute([from, to])?;
     conn.prepare_cached("DELETE FROM facet_times WHERE chunk = ?1")?.execute([chunk.cast_signed()])?;
-    Ok(())
+    ends::remove(conn, chunk)
 }
 
 fn get(conn: &Connection, key: i64) -> Result<Option<Vec<u8>>, StoreError> {

@@ -99,7 +99,8 @@ pub fn dispatch() -> Value {
         "host_node_id": "n1", "middleware_chain": ["m1", "m2"], "chain_index": 1, "concurrency_key": "r1:m2",
         "resource_refs": [{"resource_id": "f0", "worker_id": "w-1", "type": "file", "scope": "run",
             "expires_at": "2030-01-01T09:00:00Z", "metadata": {"a": 1}}],
-        "affinity": {"key": "model-7", "mode": "sticky", "expires_at": "2030-01-01T09:00:00Z"}})
+        "affinity": {"key": "model-7", "mode": "sticky", "expires_at": "2030-01-01T09:00:00Z"},
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"})
 }
 
 /// Payloads that must be rejected: the type, the change (a pointer and a value; `None` removes), and the field that

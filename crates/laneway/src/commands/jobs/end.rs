@@ -1,30 +1,22 @@
-//! `laneway jobs cancel` and `laneway jobs retry`.
+//! `laneway jobs cancel`, `retry`, `reschedule`, `priority` and `delete` for jobs that are named.
 
-use laneway_wire::Job;
+use laneway_wire::{Job, JobPatchRequest, Priority};
+use reqwest::Method;
 
-use super::find;
+use super::{Act, find};
 use crate::client::Client;
 use crate::commands::submit::summary;
 use crate::exit::{self, CliError, Exit};
 use crate::output::{Output, Paint};
 
-/// Cancels each of the jobs.
-pub async fn cancel(output: &Output, client: &Client, jobs: &[String]) -> anyhow::Result<()> {
-    each(output, client, jobs, "cancel").await
-}
-
-/// Retries each of the jobs and prints the new ones.
-pub async fn retry(output: &Output, client: &Client, jobs: &[String]) -> anyhow::Result<()> {
-    each(output, client, jobs, "retry").await
-}
-
-/// Calls the same verb for every job. A failure is reported and does not stop the others; the command ends with
-/// an error then.
-async fn each(output: &Output, client: &Client, jobs: &[String], verb: &str) -> anyhow::Result<()> {
+/// Does the same with every job. A failure is reported and does not stop the others; the command ends with an error
+/// then.
+pub async fn each(output: &Output, client: &Client, jobs: &[String], act: Act<'_>) -> anyhow::Result<()> {
+    let verb = act.verb();
     let mut failed = Vec::new();
     for name in jobs {
-        match one(client, name, verb).await {
-            Ok(job) => print_job(output, &job)?,
+        match one(output, client, name, act).await {
+            Ok(()) => {}
             // A single job needs no summary.
             Err(error) if jobs.len() == 1 => return Err(error),
             Err(error) => {
@@ -39,9 +31,34 @@ async fn each(output: &Output, client: &Client, jobs: &[String], verb: &str) -> 
     Err(CliError::new(exit, message).into())
 }
 
-async fn one(client: &Client, name: &str, verb: &str) -> anyhow::Result<Job<'static>> {
+/// Does it with one job, and prints the job as it is then.
+async fn one(output: &Output, client: &Client, name: &str, act: Act<'_>) -> anyhow::Result<()> {
     let id = find(client, name).await?;
-    client.post(&["v1", "jobs", &id, verb]).await
+    let path = ["v1", "jobs", &id];
+    let patch = match act {
+        Act::Cancel | Act::Retry => {
+            let job: Job<'static> = client.post(&["v1", "jobs", &id, act.verb()]).await?;
+            return print_job(output, &job);
+        }
+        Act::Delete => {
+            client.delete(&path).await?;
+            if output.json {
+                return output.json_line(&serde_json::json!({"id": id, "deleted": true}));
+            }
+            output.line(format!("{id} deleted"));
+            return Ok(());
+        }
+        Act::Priority(priority) => {
+            JobPatchRequest { priority: Some(Priority::Number(priority)), ..JobPatchRequest::default() }
+        }
+        Act::Reschedule(start) => JobPatchRequest {
+            run_at: start.run_at.as_deref().map(Into::into),
+            delay: start.delay.as_deref().map(Into::into),
+            ..JobPatchRequest::default()
+        },
+    };
+    let job: Job<'static> = client.send(Method::PATCH, &path, &patch).await?;
+    print_job(output, &job)
 }
 
 /// One line per job, in JSON too: there may be several.

@@ -43,7 +43,7 @@ pub struct FilterArgs {
     /// Only ended for these reasons, separated by commas
     #[arg(long, value_name = "REASON,…", value_delimiter = ',')]
     reason: Vec<String>,
-    /// Only with these words in kind, agent, tags or error, or with an id that begins so
+    /// Only with these words in kind, agent, tags or error, or with an id that begins or ends so (8 digits or more)
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
 }

@@ -1,8 +1,7 @@
-//! Tokens of a data directory that no server has: the same commands, applied in batches of one.
+//! Tokens of a store that no server has: the same commands, applied in batches of one.
 
 use laneway_core::command::AdminCommand;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use laneway_api::auth::{import, is_active, mint};
@@ -11,8 +10,7 @@ use laneway_core::{Command, Name, Origin, Rejection, Reply, Role, Span, TokenRec
 use laneway_runtime::batch::fresh_seed;
 use laneway_runtime::config::{Layers, Overrides, parse_span};
 use laneway_runtime::{Clock, Driver, Options};
-use laneway_store::sqlite::{SqliteOptions, SqliteStore};
-use laneway_store::{Store, StoreError};
+use laneway_store::{StoreAddress, StoreError};
 use laneway_wire::{Problem, RotateTokenRequest, Token, TokenList, TokenRequest, TokenSecret};
 
 use crate::exit::{CliError, Exit};
@@ -22,21 +20,21 @@ use crate::settings::wrong_config;
 /// The tenant name for the whole server.
 const WHOLE_SERVER: &str = "*";
 
-/// The tokens of a data directory, which is locked by this value.
+/// The tokens of a store, which is locked by this value.
 pub struct DirectTokens {
     driver: Driver,
     clock: Clock,
-    dir: PathBuf,
+    store: StoreAddress,
 }
 
 impl DirectTokens {
-    /// Opens the data directory as a server would: lock, migrations, recovery. The error names the directory.
+    /// Opens the store as a server would: lock, migrations, recovery. The error names the store.
     /// A missing directory is created only with `may_make`: a token in a directory that no server uses is
     /// useless.
     pub fn open(layers: &Layers, may_make: bool) -> anyhow::Result<DirectTokens> {
         let config = layers.resolve(&Overrides::none()).map_err(wrong_config)?;
-        let dir = config.server.data_dir;
-        if !may_make && !dir.exists() {
+        let address = config.server.store;
+        if let Some(dir) = address.directory().filter(|dir| !may_make && !dir.exists()) {
             let message = format!(
                 "there is no data directory {}, and no server answers\nname the server with --url, or its \
                  directory with --data-dir (`token create --data-dir DIR` creates a new one)",
@@ -44,14 +42,15 @@ impl DirectTokens {
             );
             return Err(CliError::new(Exit::Rejected, message).into());
         }
-        let opened = SqliteStore::open(&dir, SqliteOptions::default()).and_then(|mut store| {
+        let opened = address.open_unused().and_then(|mut store| {
             let stored = store.overrides()?;
             Ok((store, stored))
         });
         let (store, stored) = opened.map_err(|error| match error {
-            StoreError::Locked(text) => {
-                CliError::new(Exit::Taken, format!("{text}\nto use the running server, omit --data-dir"))
-            }
+            StoreError::Locked(text) => CliError::new(
+                Exit::Taken,
+                format!("{text}\nto use the running server, omit --data-dir and --store"),
+            ),
             other => store_error(&other),
         })?;
         let (config, _, _) = layers.resolve_stored(stored.as_ref()).map_err(wrong_config)?;
@@ -59,15 +58,18 @@ impl DirectTokens {
         let seed = fresh_seed().map_err(|error| {
             CliError::new(Exit::Rejected, format!("failed to get random numbers: {error}"))
         })?;
-        let driver = Driver::recover(Box::new(store), settings, seed, clock.now())
-            .map_err(|error| store_error(&error))?;
-        let dir = dir.canonicalize().unwrap_or(dir);
-        Ok(DirectTokens { driver, clock, dir })
+        let driver =
+            Driver::recover(store, settings, seed, clock.now()).map_err(|error| store_error(&error))?;
+        let store = match address {
+            StoreAddress::Directory(dir) => StoreAddress::Directory(dir.canonicalize().unwrap_or(dir)),
+            other => other,
+        };
+        Ok(DirectTokens { driver, clock, store })
     }
 
-    /// The data directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// The store.
+    pub fn store(&self) -> &StoreAddress {
+        &self.store
     }
 
     /// Every token.

@@ -116,7 +116,7 @@ async fn s4_3_browser_stop_a_process_that_still_runs_is_retried() {
     let world = World::with_program("exec sleep 600", &[]).await;
     world.profile("p1").await;
     let starting = world.submit("browser_start", json!({"profileId": "p1"})).await;
-    world.started(&starting).await;
+    world.launched(&starting).await;
     let ended = world.run("browser_stop", json!({"profileId": "p1"})).await;
     assert_eq!(failure_of(&ended), ("still_running".to_owned(), true, 4));
     starting.cancel().await.unwrap();
@@ -128,7 +128,7 @@ async fn s3_browser_stop_all_a_browser_that_is_starting_is_not_forgotten() {
     let world = World::with_program("exec sleep 600", &[]).await;
     world.profile("p1").await;
     let starting = world.submit("browser_start", json!({"profileId": "p1"})).await;
-    world.started(&starting).await;
+    world.launched(&starting).await;
     let ended = world.run("browser_stop_all", json!({})).await;
     assert_eq!(failure_of(&ended), ("still_running".to_owned(), true, 2));
     assert!(ended.failure().unwrap().message.contains("p1"), "{:?}", ended.failure());
@@ -143,7 +143,7 @@ async fn a_second_start_of_a_profile_fails_at_once() {
     let world = World::with_program("exec sleep 600", &[]).await;
     world.profile("p1").await;
     let starting = world.submit("browser_start", json!({"profileId": "p1"})).await;
-    world.started(&starting).await;
+    world.launched(&starting).await;
     let ended = world.run("browser_start", json!({"profileId": "p1"})).await;
     assert_eq!(failure_of(&ended), ("already_open".to_owned(), false, 1));
     starting.cancel().await.unwrap();
@@ -174,7 +174,7 @@ async fn s4_3_cache_clear_local_a_locked_file_is_retried() {
     let world = World::with_program("exec sleep 600", &[]).await;
     world.profile("p1").await;
     let starting = world.submit("browser_start", json!({"profileId": "p1"})).await;
-    world.started(&starting).await;
+    world.launched(&starting).await;
     let ended = world.run("cache_clear_local", json!({"profileId": "p1"})).await;
     assert_eq!(failure_of(&ended), ("file_locked".to_owned(), true, 4));
     starting.cancel().await.unwrap();

@@ -1,18 +1,16 @@
-//! Every page in real Chromium: buttons, hostile texts, themes, a phone, and a server that stops and comes back.
+//! Every page in real Chromium: both themes, two widths, empty and full, and a server that stops and comes back.
 
 use serde_json::{Value, json};
 
 use super::World;
 use super::chromium::Browser;
-
-/// Texts that must stay text.
-const HOSTILE: &str =
-    "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\u{202e}\u{7}'\"&";
+use super::content::{FLAGS, fill, work};
 
 /// The paths of all pages without an id.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 15] = [
     "",
     "jobs",
+    "operations",
     "runs",
     "schedules",
     "sessions",
@@ -24,153 +22,92 @@ const PAGES: [&str; 13] = [
     "webhooks",
     "audit",
     "settings",
+    "tenants",
 ];
 
 /// Most bytes of a page with everything that it loads.
 const WEIGHT_MAX: usize = 150 * 1024;
 
-/// Fills a server with jobs of all sorts. The result are the pages with ids.
-async fn fill(world: &World) -> Vec<String> {
-    let post = async |path: &str, body: Value| world.call("POST", path, "", body).await;
-    let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
-    let hostile = post("/v1/jobs", json!({"kind": "echo", "agent": "a", "payload": {"text": HOSTILE}})).await;
-    let large = post("/v1/jobs", json!({"kind": "echo", "payload": {"text": "x".repeat(1_000_000)}})).await;
-    let failed = post("/v1/jobs", json!({"kind": "fail", "payload": {"permanent": true}})).await;
-    let running =
-        post("/v1/jobs", json!({"kind": "sleep", "session": "chat:1", "payload": {"ms": 600_000}})).await;
-    for _ in 0..60 {
-        post(
-            "/v1/jobs",
-            json!({"kind": "sleep", "session": "chat:1", "payload": {"ms": 600_000}, "tags": ["batch"]}),
-        )
-        .await;
+/// Checks what holds for each page: its weight, its title, that nothing scrolls sideways, that texts are readable.
+pub async fn check_page(world: &World, browser: &mut Browser, page: &str, name: &str, status: u16) {
+    let response = world.get(page, "").await;
+    assert_eq!(response.status(), status, "{page}");
+    let mut weight = response.text().await.unwrap().len();
+    for file in ["assets/style.css", "assets/app.js", "assets/icon.svg"] {
+        weight += world.get(file, "").await.bytes().await.unwrap().len();
     }
-    let nodes = json!([{"node": "a", "job": {"kind": "echo"}}, {"node": "b", "job": {"kind": "sleep", "payload": {"ms": 600_000}}, "depends_on": ["a"]}]);
-    let run = post("/v1/runs", json!({"name": "digest", "nodes": nodes})).await;
-    let schedule = json!({"name": "nightly", "cron": "0 3 * * *", "job": {"kind": "echo", "payload": {"text": HOSTILE}}});
-    let schedule = post("/v1/schedules", schedule).await;
-    post("/v1/profiles", json!({"id": "shop", "name": HOSTILE.replace(['\u{202e}', '\u{7}'], "")})).await;
-    for (job, state) in
-        [(&hostile, "succeeded"), (&large, "succeeded"), (&failed, "failed"), (&running, "running")]
-    {
-        world.until(&text(job), "", state).await;
+    assert!(weight <= WEIGHT_MAX, "{page} has {weight} bytes");
+    for (theme, width) in [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)] {
+        browser.open(&world.at(page), theme, width).await;
+        browser.screenshot(&format!("{name}-{theme}-{width}")).await;
+        assert_ne!(browser.eval("document.title").await, json!("owned"), "{page}");
+        let images = browser.eval("document.images.length > 2").await;
+        assert_eq!(images, json!(false), "{page} has a foreign picture");
+        let wide = browser
+            .eval(&format!("Math.max(document.documentElement.scrollWidth, innerWidth) > {width}"))
+            .await;
+        assert_eq!(wide, json!(false), "{page} scrolls sideways at {width}");
+        assert_ne!(browser.eval("document.querySelector('h1').textContent.trim()").await, json!(""));
+        let faint = browser.eval(FAINT).await;
+        assert_eq!(faint, json!([]), "texts of {page} with too little contrast, {theme}");
     }
-    let jobs = [&hostile, &large, &failed, &running].map(|job| format!("jobs/{}", text(job)));
-    let mut pages = jobs.to_vec();
-    pages.extend([format!("runs/{}", text(&run)), format!("schedules/{}", text(&schedule))]);
-    pages.extend(
-        ["sessions/chat:1", "lanes/main", "jobs?state=failed&kind=fail", "?range=1d"].map(str::to_owned),
-    );
-    pages
 }
 
+/// Texts whose contrast with their ground is below 4.5 (WCAG AA), with the contrast.
+const FAINT: &str = r"(() => {
+    const parse = (text) => { const n = text.match(/[\d.]+/g).map(Number); return { c: n.slice(0, 3), a: n[3] ?? 1 }; };
+    const shine = (c) => c.map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    const light = (c) => { const [r, g, b] = shine(c); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+    const ground = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const { c, a } = parse(getComputedStyle(at).backgroundColor);
+            if (a === 1) return c;
+        }
+        return parse(getComputedStyle(document.body).backgroundColor).c;
+    };
+    const faint = [];
+    for (const element of document.querySelectorAll('body *')) {
+        const text = [...element.childNodes].filter((n) => n.nodeType === 3).map((n) => n.textContent.trim()).join('');
+        if (!text || element.closest('svg, [hidden], dialog, .sr, .skip, script') || !element.checkVisibility()) continue;
+        const style = getComputedStyle(element);
+        if (style.color.startsWith('color(') || element.disabled) continue;
+        const [a, b] = [light(parse(style.color).c), light(ground(element))];
+        const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (contrast < 4.5) faint.push(text.slice(0, 30) + ' ' + contrast.toFixed(2));
+    }
+    return faint;
+})()";
+
 #[tokio::test]
-async fn every_page_is_light_safe_and_fits_a_phone() {
-    let world = World::new(&[]);
-    let mut pages = fill(&world).await;
-    pages.extend(PAGES.map(str::to_owned));
+async fn every_page_is_light_readable_and_fits_a_phone() {
+    let world = World::new(&FLAGS);
     let mut browser = Browser::start().await;
-    for page in &pages {
-        let response = world.get(page, "").await;
-        assert_eq!(response.status(), 200, "{page}");
-        let mut weight = response.text().await.unwrap().len();
-        for file in ["assets/style.css", "assets/app.js", "assets/icon.svg"] {
-            weight += world.get(file, "").await.bytes().await.unwrap().len();
-        }
-        assert!(weight <= WEIGHT_MAX, "{page} has {weight} bytes");
-        for (theme, width) in [("light", 1280), ("dark", 390)] {
-            browser.open(&world.at(page), theme, width).await;
-            let name: String = page.chars().filter(|c| c.is_ascii_alphanumeric()).take(12).collect();
-            browser.screenshot(&format!("{name}-{theme}-{width}")).await;
-            assert_ne!(browser.eval("document.title").await, json!("owned"), "{page}");
-            assert_eq!(
-                browser.eval("document.images.length > 2").await,
-                json!(false),
-                "{page} has a foreign picture"
-            );
-            let wide = browser.eval("document.documentElement.scrollWidth > innerWidth").await;
-            assert_eq!(wide, json!(false), "{page} scrolls sideways at {width}");
-            assert_ne!(browser.eval("document.querySelector('h1').textContent.trim()").await, json!(""));
-        }
+    for page in PAGES {
+        let name = if page.is_empty() { "overview" } else { page };
+        check_page(&world, &mut browser, page, &format!("empty-{name}"), 200).await;
+    }
+    let ids = fill(&world).await;
+    let _helper = work(&world, "press-1", "label:zone=eu").await;
+    for page in PAGES {
+        let name = if page.is_empty() { "overview" } else { page };
+        check_page(&world, &mut browser, page, name, 200).await;
+    }
+    for (name, page) in ids.pages() {
+        check_page(&world, &mut browser, &page, name, if name == "no-page" { 404 } else { 200 }).await;
     }
     assert_eq!(browser.violations().await, Vec::<String>::new(), "the content policy holds");
 }
 
+/// The overview says why jobs wait, also when their session blocks all of them.
 #[tokio::test]
-async fn buttons_keys_and_the_theme_switch_work() {
-    let world = World::new(&[]);
-    let pages = fill(&world).await;
-    let mut browser = Browser::start().await;
-    let (failed, running, run, schedule) = (&pages[2], &pages[3], &pages[4], &pages[5]);
-    // Each button leads to a page with a note.
-    let buttons: [(&str, &str); 12] = [
-        (failed.as_str(), "Retry as a new job"),
-        (running, "Cancel job"),
-        (run, "Cancel run"),
-        (schedule, "Run now"),
-        (schedule, "Pause"),
-        (schedule, "Resume"),
-        ("sessions/chat:1", "Stop"),
-        ("sessions/chat:1", "Stop all"),
-        ("sessions/chat:1", "Reset"),
-        ("sessions", "Reset all sessions"),
-        ("lanes", "Pause"),
-        ("lanes", "Resume"),
-    ];
-    for (page, button) in buttons {
-        browser.open(&world.at(page), "light", 1280).await;
-        let press = format!(
-            "window.confirm = () => true; [...document.querySelectorAll('main button')].find((b) => b.textContent === {button:?}).click()"
-        );
-        browser.eval(&press).await;
-        browser.until("document.querySelector('.note') !== null", &format!("{button} on {page}")).await;
-    }
-    // A change of limits is previewed first.
-    browser.open(&world.at("lanes/main"), "light", 1280).await;
-    browser.eval("document.querySelector('[name=running_max]').value = 3; document.querySelector('[value=preview]').click()").await;
-    browser
-        .until("document.querySelector('.preview')?.textContent.includes('At most 3')", "the preview")
-        .await;
-    browser.eval("document.querySelector('[value=apply]').click()").await;
-    browser
-        .until("document.querySelector('.note')?.textContent.includes('in effect')", "the new limits")
-        .await;
-    assert_eq!(world.call("GET", "/v1/lanes/main", "", Value::Null).await["running_max"], 3);
-    // Selected jobs.
-    browser.open(&world.at("jobs?state=failed"), "light", 1280).await;
-    browser
-        .eval("document.querySelector('[data-all]').click(); document.querySelector('[value=retry]').click()")
-        .await;
-    browser
-        .until("document.querySelector('.note')?.textContent.startsWith('Retried')", "the selected jobs")
-        .await;
-    // All jobs of a filter: counted first.
-    browser.open(&world.at("jobs?kind=fail"), "light", 1280).await;
-    browser.eval("[...document.querySelectorAll('main button')].find((b) => b.textContent.startsWith('Retry all')).click()").await;
-    browser
-        .until("document.querySelector('.preview')?.textContent.includes('Nothing has changed')", "the count")
-        .await;
-    browser.eval("[...document.querySelectorAll('main button')].find((b) => b.textContent === 'Retry them').click()").await;
-    browser.until("document.querySelector('.note')?.textContent.includes('started')", "the operation").await;
-    browser.until("document.querySelector('main .state.s-done') !== null", "the end of the operation").await;
-    // Keys: the filter, rows, and another page.
-    browser.open(&world.at("jobs"), "light", 1280).await;
-    let key = |key: &str| {
-        format!("document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: {key:?}, bubbles: true}}))")
-    };
-    browser.eval(&key("/")).await;
-    browser.until("document.activeElement.name === 'search'", "the filter").await;
-    browser.eval("document.activeElement.blur()").await;
-    browser.eval(&key("j")).await;
-    browser.until("document.querySelectorAll('tr.at').length === 1", "the first row").await;
-    browser.eval(&key("?")).await;
-    browser.until("document.getElementById('keys').open", "the list of keys").await;
-    browser.eval("document.getElementById('keys').close()").await;
-    browser.eval(&key("g")).await;
-    browser.eval(&key("l")).await;
-    browser.until("document.querySelector('h1')?.textContent === 'Lanes'", "the lanes").await;
-    browser.eval("document.querySelector('[data-theme-switch]').click(); document.querySelector('[data-theme-switch]').click()").await;
-    browser.until("document.documentElement.dataset.theme === 'dark'", "the dark theme").await;
+async fn the_overview_says_what_waits_and_why() {
+    let world = World::new(&FLAGS);
+    let long = json!({"kind": "sleep", "session": "chat:1", "payload": {"ms": 600_000}});
+    let first = world.call("POST", "/v1/jobs", "", long.clone()).await;
+    world.until(first["id"].as_str().unwrap(), "", "running").await;
+    world.call("POST", "/v1/jobs", "", long).await;
+    let page = world.get("", "").await.text().await.unwrap();
+    assert!(!page.contains("No job waits") && page.contains("chat:1"), "{page}");
 }
 
 #[tokio::test]
@@ -185,8 +122,21 @@ async fn a_page_shows_new_jobs_by_itself_and_survives_a_stopped_server() {
     let World { server, _dir: dir, .. } = world;
     assert_eq!(server.stop(), Some(0), "open pages do not hold up a stop");
     browser.until("!document.querySelector('[data-offline]').hidden", "the message").await;
+    browser.screenshot("offline-light-1280").await;
     let server = crate::cli::Server::start_at(address.strip_prefix("http://").unwrap(), dir.path(), &[]);
     browser.until("document.querySelector('[data-offline]').hidden", "the return").await;
     server.submit(&["echo", "--agent", "second-life"]);
     browser.until("document.querySelector('main').textContent.includes('second-life')", "the next job").await;
+}
+
+/// The names of pages in the test are those of the navigation, so that a new page cannot be forgotten.
+#[tokio::test]
+async fn the_list_of_pages_is_complete() {
+    let world = World::new(&[]);
+    let page = world.get("", "").await.text().await.unwrap();
+    let links = page.split("<a href=\"./").skip(1).map(|rest| rest.split('"').next().unwrap());
+    let missing: Vec<&str> =
+        links.filter(|link| !link.contains(['?', '/']) && !PAGES.contains(link)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+    assert_ne!(world.call("GET", "/v1/stats", "", Value::Null).await, Value::Null);
 }

@@ -1,8 +1,11 @@
 //! Who sees and does what: login, cookies, forged requests, and every role on every page and action.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::World;
+use super::content::{FLAGS, Ids, fill, work};
 
 #[tokio::test]
 async fn a_browser_at_the_root_finds_the_dashboard_and_programs_find_the_index() {
@@ -125,81 +128,211 @@ async fn forged_forms_change_nothing() {
     assert_eq!(world.call("GET", "/v1/lanes/main", &admin, Value::Null).await["paused"], true);
 }
 
-/// Each page with the roles that may open it, and each action with the roles that may do it. A role with `*` is server-wide.
+/// The paths of the pages, and of the forms, as the dashboard matches them: `jobs/{id}/cancel`. They come from its source, so that a
+/// new one cannot be forgotten here.
+fn routes() -> (BTreeSet<String>, BTreeSet<String>) {
+    let source = include_str!("../../../../laneway-dashboard/src/pages.rs");
+    let (reads, changes) = source.split_once("/// Answers a form.").unwrap();
+    let paths = |text: &str| {
+        let arms = text.lines().map(str::trim).filter(|line| line.starts_with('[') && line.contains("=>"));
+        arms.flat_map(|line| expand(line.split("=>").next().unwrap())).collect()
+    };
+    (paths(reads), paths(changes))
+}
+
+/// The paths of one pattern: `["jobs", id, action @ ("cancel" | "retry")]` has two.
+fn expand(pattern: &str) -> Vec<String> {
+    let inner = pattern.trim().trim_start_matches('[').trim_end_matches(']');
+    let parts = inner.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts.fold(vec![String::new()], |paths, part| {
+        let quoted: Vec<&str> = part.split('"').skip(1).step_by(2).collect();
+        let choices = if quoted.is_empty() { vec!["{id}"] } else { quoted };
+        let join = |path: &String, choice: &str| {
+            if path.is_empty() { choice.to_owned() } else { format!("{path}/{choice}") }
+        };
+        paths.iter().flat_map(|path| choices.iter().map(move |choice| join(path, choice))).collect()
+    })
+}
+
+/// Who may do what. A role with `*` is server-wide.
+const READERS: &[&str] =
+    &["admin*", "operator*", "submitter*", "viewer*", "admin", "operator", "submitter", "viewer"];
+const SUBMITTERS: &[&str] = &["admin*", "operator*", "submitter*", "admin", "operator", "submitter"];
+const OPERATORS: &[&str] = &["admin*", "operator*", "admin", "operator"];
+const OF_SERVER: &[&str] = &["admin*", "operator*"];
+const SERVER_WIDE: &[&str] = &["admin*", "operator*", "submitter*", "viewer*"];
+const ADMIN: &[&str] = &["admin*"];
+
+/// Every page with the roles that may open it.
+const PAGES: [(&str, &[&str]); 25] = [
+    ("", READERS),
+    ("jobs", READERS),
+    ("jobs/{id}", READERS),
+    ("jobs/{id}/payload", READERS),
+    ("jobs/{id}/result", READERS),
+    ("artifacts/{id}", READERS),
+    ("operations", READERS),
+    ("operations/{id}", READERS),
+    ("runs", READERS),
+    ("runs/{id}", READERS),
+    ("schedules", READERS),
+    ("schedules/{id}", READERS),
+    ("sessions", READERS),
+    ("sessions/{id}", READERS),
+    ("lanes", READERS),
+    ("lanes/{id}", READERS),
+    ("agents", READERS),
+    ("workers", READERS),
+    ("capacity", READERS),
+    ("browsers", READERS),
+    ("webhooks", READERS),
+    ("webhooks/{id}", READERS),
+    ("audit", OPERATORS),
+    ("settings", OF_SERVER),
+    ("tenants", SERVER_WIDE),
+];
+
+/// Every form with the roles that may send it.
+const FORMS: [(&str, &[&str]); 27] = [
+    ("jobs/selected", SUBMITTERS),
+    ("jobs/{id}/cancel", SUBMITTERS),
+    ("jobs/{id}/retry", SUBMITTERS),
+    ("jobs/{id}/reschedule", SUBMITTERS),
+    ("jobs/{id}/priority", SUBMITTERS),
+    ("jobs/{id}/delete", OPERATORS),
+    ("operations", SUBMITTERS),
+    ("operations/{id}/cancel", SUBMITTERS),
+    ("runs/{id}/cancel", SUBMITTERS),
+    ("schedules/{id}/pause", SUBMITTERS),
+    ("schedules/{id}/resume", SUBMITTERS),
+    ("schedules/{id}/fire", SUBMITTERS),
+    ("sessions/reset", OPERATORS),
+    ("sessions/{id}/stop", SUBMITTERS),
+    ("sessions/{id}/stopall", SUBMITTERS),
+    ("sessions/{id}/reset", SUBMITTERS),
+    ("lanes/{id}/pause", OF_SERVER),
+    ("lanes/{id}/resume", OF_SERVER),
+    ("lanes/{id}/limits", OF_SERVER),
+    ("workers/{id}/drain", OPERATORS),
+    ("workers/{id}/resume", OPERATORS),
+    ("leases/{id}/revoke", SUBMITTERS),
+    ("browsers/{id}/start", SUBMITTERS),
+    ("browsers/{id}/stop", SUBMITTERS),
+    ("webhooks/{id}/replay", SUBMITTERS),
+    ("settings", ADMIN),
+    ("settings/reload", ADMIN),
+];
+
+/// A path with the ids of things that exist.
+fn with_ids(path: &str, ids: &Ids) -> String {
+    let id = match path.split('/').next().unwrap() {
+        "jobs" => &ids.echo,
+        "artifacts" => "00000000-0000-7000-8000-000000000000.1",
+        "operations" => &ids.operation,
+        "runs" => &ids.run,
+        "schedules" => &ids.schedule,
+        "sessions" => "chat:1",
+        "lanes" => "main",
+        "workers" => "press-1",
+        "leases" => &ids.lease,
+        "browsers" => "shop",
+        "webhooks" => &ids.hooked,
+        _ => "",
+    };
+    path.replace("{id}", id)
+}
+
 #[tokio::test]
 async fn every_role_on_every_page_and_action() {
-    const READERS: &[&str] =
-        &["admin*", "operator*", "submitter*", "viewer*", "admin", "operator", "submitter", "viewer"];
-    const SUBMITTERS: &[&str] = &["admin*", "operator*", "submitter*", "admin", "operator", "submitter"];
-    const OPERATORS: &[&str] = &["admin*", "operator*", "admin", "operator"];
-    const OF_SERVER: &[&str] = &["admin*", "operator*"];
-    let world = World::new(&[]);
+    let (reads, changes) = routes();
+    let known =
+        |of: &[(&str, &[&str])]| of.iter().map(|(path, _)| (*path).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(
+        (known(&PAGES), known(&FORMS)),
+        (reads, changes),
+        "a row for each path, and a path for each row"
+    );
+
+    // Jobs of browsers fail at once, without Chromium.
+    let world = World::new(&[&FLAGS[..], &["--set", "browsers.chromium=\"/nowhere/chromium\""]].concat());
+    let ids = fill(&world).await;
+    let _helper = work(&world, "press-1", "gpu").await;
     let admin = world.token("", "admin", "*").await;
-    let job = world.call("POST", "/v1/jobs", &admin, json!({"kind": "echo"})).await;
-    let job = job["id"].as_str().unwrap().to_owned();
-    world.until(&job, &admin, "succeeded").await;
-    let schedule = json!({"name": "n", "every": "1h", "job": {"kind": "echo"}});
-    let schedule =
-        world.call("POST", "/v1/schedules", &admin, schedule).await["id"].as_str().unwrap().to_owned();
-    let (job_page, schedule_page) = (format!("jobs/{job}"), format!("schedules/{schedule}"));
-    let pages: [(&str, &[&str]); 18] = [
-        ("", READERS),
-        ("?range=1d", READERS),
-        ("jobs", READERS),
-        (&job_page, READERS),
-        ("runs", READERS),
-        ("schedules", READERS),
-        (&schedule_page, READERS),
-        ("sessions", READERS),
-        ("sessions/s", READERS),
-        ("lanes", READERS),
-        ("lanes/main", READERS),
-        ("agents", READERS),
-        ("workers", READERS),
-        ("capacity", READERS),
-        ("browsers", READERS),
-        ("webhooks", READERS),
-        ("audit", OPERATORS),
-        ("settings", OF_SERVER),
-    ];
-    let (retry, fire) = (format!("jobs/{job}/retry"), format!("schedules/{schedule}/fire"));
-    let (pause, resume) = (format!("schedules/{schedule}/pause"), format!("schedules/{schedule}/resume"));
-    let actions: [(&str, &[&str]); 11] = [
-        (&retry, SUBMITTERS),
-        (&fire, SUBMITTERS),
-        (&pause, SUBMITTERS),
-        (&resume, SUBMITTERS),
-        ("sessions/s/stop", SUBMITTERS),
-        ("sessions/s/stopall", SUBMITTERS),
-        ("sessions/s/reset", SUBMITTERS),
-        ("sessions/reset", OPERATORS),
-        ("lanes/main/pause", OF_SERVER),
-        ("lanes/main/resume", OF_SERVER),
-        ("settings/reload", &["admin*"]),
-    ];
     for role in
         ["admin*", "operator*", "submitter*", "viewer*", "admin", "operator", "submitter", "viewer", "worker"]
     {
         let (name, tenant) = (role.trim_end_matches('*'), if role.ends_with('*') { "*" } else { "default" });
         let cookie = world.log_in(&world.token(&admin, name, tenant).await).await;
-        let sleep = json!({"kind": "sleep", "session": "s", "payload": {"ms": 600_000}});
-        world.call("POST", "/v1/jobs", &admin, sleep).await;
-        for (page, allowed) in &pages {
-            let status = world.get(page, &cookie).await.status().as_u16();
-            assert_eq!(status, if allowed.contains(&role) { 200 } else { 403 }, "{role} reads {page:?}");
+        let sleep = json!({"kind": "sleep", "session": "chat:1", "payload": {"ms": 600_000}});
+        let waiting = world.call("POST", "/v1/jobs", &admin, sleep).await;
+        for (path, allowed) in PAGES {
+            let status = world.get(&with_ids(path, &ids), &cookie).await.status().as_u16();
+            let expected = match allowed.contains(&role) {
+                true if path == "artifacts/{id}" => 404,
+                // The operation of the test is one of the whole server.
+                true if path == "operations/{id}" && tenant != "*" => 404,
+                true => 200,
+                false => 403,
+            };
+            assert_eq!(status, expected, "{role} reads {path:?}");
         }
         let csrf = {
             let page = world.get("nowhere", &cookie).await.text().await.unwrap();
             page.split_once("name=\"csrf\" value=\"").unwrap().1.split('"').next().unwrap().to_owned()
         };
-        for (action, allowed) in &actions {
-            let status = world.post(action, &cookie, &[("csrf", &csrf)]).await.status().as_u16();
-            let expected: &[u16] = if allowed.contains(&role) { &[303, 409] } else { &[403] };
-            assert!(expected.contains(&status), "{role} sends {action}: {status}");
+        for (path, allowed) in FORMS {
+            let fields = [
+                ("csrf", csrf.as_str()),
+                ("id", ids.failed.as_str()),
+                ("action", "retry"),
+                ("kind", "fail"),
+                ("key", "lanes.main.running_max"),
+                ("value", "9"),
+                ("start", "1h"),
+                ("priority", "5"),
+            ];
+            // Only ended jobs are deleted. This one is not, so every role finds all pages.
+            let path_now = match path {
+                "jobs/{id}/delete" => path.replace("{id}", waiting["id"].as_str().unwrap()),
+                _ => with_ids(path, &ids),
+            };
+            let status = world.post(&path_now, &cookie, &fields).await.status().as_u16();
+            // 200: the question before a change. 404: the lease of the test is revoked already.
+            let expected: &[u16] = match allowed.contains(&role) {
+                true if path == "leases/{id}/revoke" => &[303, 404, 409],
+                true if path == "operations/{id}/cancel" && tenant != "*" => &[404],
+                true => &[200, 303, 409],
+                false => &[403],
+            };
+            assert!(expected.contains(&status), "{role} sends {path}: {status}");
         }
-        // What a role may not do, it does not see.
-        if let ("viewer", Ok(page)) = (name, world.get("lanes", &cookie).await.text().await) {
-            assert!(!page.contains("lanes/main/pause"), "{role}");
+        check_buttons(&world, &cookie, role, &ids).await;
+    }
+}
+
+/// A page has only forms that its reader may send.
+async fn check_buttons(world: &World, cookie: &str, role: &str, ids: &Ids) {
+    for (path, _) in PAGES.iter().filter(|(path, readers)| readers.contains(&role) && !path.contains("load"))
+    {
+        let page = world.get(&with_ids(path, ids), cookie).await;
+        if !page.headers()["content-type"].to_str().unwrap().starts_with("text/html") {
+            continue;
+        }
+        let page = page.text().await.unwrap();
+        for part in page.split("method=\"post\" action=\"").skip(1) {
+            let action = part.split('"').next().unwrap().trim_start_matches("./").trim_start_matches("../");
+            if action == "logout" {
+                continue;
+            }
+            let allowed = |(form, roles): &(&str, &[&str])| {
+                let fits = form.split('/').count() == action.split('/').count()
+                    && form
+                        .split('/')
+                        .zip(action.split('/'))
+                        .all(|(form, part)| form == "{id}" || form == part);
+                fits && roles.contains(&role)
+            };
+            assert!(FORMS.iter().any(allowed), "{role} sees a form to {action} on {path:?}");
         }
     }
 }
@@ -227,4 +360,68 @@ async fn payloads_can_be_hidden_from_viewers() {
     }
     let list = world.call("GET", "/v1/jobs", &viewer, Value::Null).await;
     assert!(!list.to_string().contains("4711-secret") && list["jobs"][0]["state"] == "succeeded");
+}
+
+/// A server-wide reader can look at one tenant alone. The selection is part of the address, and a bound reader cannot widen its own.
+#[tokio::test]
+async fn a_tenant_can_be_selected_in_the_address() {
+    let world = World::new(&[]);
+    let admin = world.token("", "admin", "*").await;
+    let acme = world.token(&admin, "submitter", "acme").await;
+    let here = world.call("POST", "/v1/jobs", &admin, json!({"kind": "echo", "agent": "at-home"})).await;
+    let there = world.call("POST", "/v1/jobs", &acme, json!({"kind": "echo", "agent": "abroad"})).await;
+    for job in [&here, &there] {
+        world.until(job["id"].as_str().unwrap(), &admin, "succeeded").await;
+    }
+    let cookie = world.log_in(&admin).await;
+    let text = async |path: &str, cookie: &str| world.get(path, cookie).await.text().await.unwrap();
+    let page = text("jobs", &cookie).await;
+    assert!(page.contains("at-home") && page.contains("abroad") && page.contains("All tenants"), "{page}");
+    let tenants = text("tenants", &cookie).await;
+    assert!(tenants.contains("./@acme/") && tenants.contains("./@default/"), "{tenants}");
+    let page = text("@acme/jobs", &cookie).await;
+    assert!(!page.contains("at-home") && page.contains("abroad"), "{page}");
+    // Links stay with the tenant, and the way out is one click.
+    assert!(page.contains("href=\"./lanes\"") && page.contains("href=\"../jobs\""), "{page}");
+    let stats = text("@acme/agents", &cookie).await;
+    assert!(!stats.contains("at-home") && stats.contains("abroad"), "{stats}");
+    assert_eq!(world.get("@acme", &cookie).await.headers()["location"], "@acme/");
+    let named = world.get("tenants?tenant=acme", &cookie).await;
+    assert_eq!(named.headers()["location"], "./@acme/");
+    // A job of another tenant does not exist there.
+    let job = here["id"].as_str().unwrap();
+    assert_eq!(world.get(&format!("@acme/jobs/{job}"), &cookie).await.status(), 404);
+    assert_eq!(world.get(&format!("@default/jobs/{job}"), &cookie).await.status(), 200);
+    // Changes go to the tenant.
+    let csrf = world.csrf(&cookie).await;
+    world
+        .call("POST", "/v1/jobs", &acme, json!({"kind": "sleep", "session": "s", "payload": {"ms": 600_000}}))
+        .await;
+    let stopped = world.post("@acme/sessions/s/stopall", &cookie, &[("csrf", &csrf)]).await;
+    assert_eq!(stopped.headers()["location"], "../../sessions/s");
+    // A reader of one tenant sees its own, and no other.
+    let bound = world.log_in(&acme).await;
+    assert_eq!(world.get("@acme/jobs", &bound).await.status(), 200);
+    assert_eq!(world.get("@default/jobs", &bound).await.status(), 403);
+    assert_eq!(world.get("tenants", &bound).await.status(), 403);
+    assert_eq!(world.get("@%3Cscript%3E/jobs", &cookie).await.status(), 400);
+    // Without a session, the login comes first and leads back.
+    let asked = world.get("@acme/jobs?state=failed", "").await;
+    assert_eq!(asked.headers()["location"], "../login?next=%40acme%2Fjobs%3Fstate%3Dfailed");
+}
+
+/// Lanes and tenants that the configuration adds differ from the default only where it says so.
+#[tokio::test]
+async fn settings_show_what_was_changed_and_what_was_added() {
+    let flags = ["--set", "lanes.bulk.queued_max=5", "--set", "kinds.render.timeout=\"9m\""];
+    let world = World::new(&flags);
+    let page = world.get("settings", "").await.text().await.unwrap();
+    let part = |from: &str, to: &str| page.split_once(from).unwrap().1.split_once(to).unwrap().0.to_owned();
+    let changed = part("Different from the default", "Added by the configuration");
+    assert!(changed.contains("lanes.bulk.queued_max"), "{changed}");
+    for key in ["lanes.bulk.running_max", "lanes.bulk.order", "lanes.main", "kinds.render"] {
+        assert!(!changed.contains(key), "{key} in {changed}");
+    }
+    let added = part("Added by the configuration", "As by default");
+    assert!(added.contains("kinds.render.timeout") && !added.contains("lanes."), "{added}");
 }

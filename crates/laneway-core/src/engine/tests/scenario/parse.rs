@@ -7,14 +7,14 @@ mod schedule;
 mod settings;
 mod worker;
 
-use super::Scenario;
+use super::{START, Scenario};
 use crate::command::{AdminCommand, ExecutorMode, ExecutorOffer, LeaseCommand, SessionCommand, StopWhat};
 use crate::engine::Restart;
 use crate::lease::LeaseUpdate;
 use crate::worker::{Register, WorkerReport};
 use crate::{
-    Claim, Command, ConnectionId, Failure, Holder, Key, LoadReading, Member, Name, Outcome, QuietState,
-    RecordCommand, RunSpec, SchedulePatch, Settings, Span, TryOutcome,
+    Claim, Command, ConnectionId, Failure, Holder, JobPatch, Key, LoadReading, Member, Name, Outcome,
+    QuietState, RecordCommand, RunSpec, SchedulePatch, Settings, Span, StartAt, TryOutcome,
 };
 pub(super) use args::{Args, Context, Parsed, name, number, span};
 pub(super) use job::Job;
@@ -63,6 +63,15 @@ pub(super) enum Named {
     Beat(AttemptRef),
     Finish(AttemptRef, Outcome),
     Cancel {
+        job: String,
+        tenant: Option<Name>,
+    },
+    Change {
+        job: String,
+        tenant: Option<Name>,
+        patch: JobPatch,
+    },
+    Erase {
         job: String,
         tenant: Option<Name>,
     },
@@ -201,6 +210,8 @@ pub(super) const VERBS: &[(&str, Read)] = &[
     ("beat", |args| Ok(Named::Beat(args.attempt()?).into())),
     ("finish", |args| Ok(Named::Finish(args.attempt()?, outcome(args)?).into())),
     ("cancel", |args| Ok(Named::Cancel { job: args.text("job")?, tenant: args.name("tenant")? }.into())),
+    ("change", change),
+    ("erase", |args| Ok(Named::Erase { job: args.text("job")?, tenant: args.name("tenant")? }.into())),
     ("release", |args| Ok(Named::Release { job: args.text("job")?, tenant: args.name("tenant")? }.into())),
     ("executor", executor),
     ("withdraw", |args| Ok(admin(AdminCommand::Withdraw(args.named("executor")?)))),
@@ -314,6 +325,15 @@ pub(super) const VERBS: &[(&str, Read)] = &[
     ("showschedule", |args| Ok(Step::Show(Show::Schedule(args.text("schedule")?)))),
     ("workers", |_| Ok(Step::Show(Show::Workers))),
 ];
+
+fn change(args: &mut Args<'_>) -> Parsed<Step> {
+    let priority = |word: &str| word.parse().map_err(|_| format!("{word:?} is not a priority"));
+    let job = args.text("job")?;
+    let at = args.span("at")?.map(|at| StartAt::Time(START.wall + at));
+    let start = args.span("after")?.map(StartAt::Delay).or(at);
+    let patch = JobPatch { priority: args.read("priority", priority)?, start };
+    Ok(Named::Change { job, tenant: args.name("tenant")?, patch }.into())
+}
 
 /// Reads one command. The error names the verb and the word that is wrong.
 pub(super) fn step(command: &str, context: Context<'_>) -> Parsed<Step> {

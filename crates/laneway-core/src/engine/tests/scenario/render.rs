@@ -37,6 +37,7 @@ impl Render<'_> {
             Reply::Stale => "stale".into(),
             Reply::Alive { stop: true, .. } => "alive, but must stop".into(),
             Reply::Canceled { was, .. } => format!("was {was}"),
+            Reply::Updated { state, .. } => format!("is {state}"),
             Reply::RunSubmitted(submitted) if submitted.existing => {
                 format!("{} exists already, {}", names[0], submitted.state)
             }
@@ -57,6 +58,7 @@ impl Render<'_> {
             Reply::KeysReleased(keys) if keys.is_empty() => "keeps no keys".into(),
             Reply::Conflict { version } => format!("conflict: version {version}"),
             Reply::Submitted(_)
+            | Reply::Deleted { .. }
             | Reply::KeysReleased(_)
             | Reply::Record(_)
             | Reply::RunSubmitted(_)

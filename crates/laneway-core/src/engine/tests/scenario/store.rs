@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::effect::Notice;
 use crate::engine::{Recovery, Restart, StoreCounters};
 use crate::{
-    Bytes, CallRow, Change, DeliveryRow, DeliveryState, Effects, EndedMember, FiringLogEntry, JobId, JobRow,
-    KeptKeys, Name, Now, OpenAttempt, Prior, PriorRun, Record, RecordName, RunId, RunRow, Schedule,
-    ScheduleId, SessionRow, Settings, Wall,
+    Bytes, CallRow, Change, DeliveryRow, DeliveryState, Effects, EndedMember, FiringLogEntry, JobEnd, JobId,
+    JobRow, KeptKeys, Name, Now, OpenAttempt, Prior, PriorRun, Record, RecordName, RunId, RunRow, Schedule,
+    ScheduleId, SessionRow, Settings, StoredJob, Wall,
 };
 
 /// Rows by their sequence numbers, ids or names.
@@ -35,6 +35,7 @@ pub(super) struct Store {
 
 struct EndedJob {
     row: JobRow,
+    end: JobEnd,
     member: EndedMember,
     result: Option<Bytes>,
 }
@@ -67,10 +68,22 @@ impl Store {
             Change::JobMoved { seq, status } => {
                 self.jobs.get_mut(&seq.0).expect("a live job moved").status = status.clone();
             }
+            Change::JobRevised { seq, priority, rank_time, not_before } => {
+                let row = self.jobs.get_mut(&seq.0).expect("a live job is revised");
+                (row.spec.priority, row.rank_time) = (*priority, *rank_time);
+                row.spec.not_before = not_before.or(row.spec.not_before);
+            }
+            Change::JobDeleted(seq) => {
+                assert!(!self.open.contains_key(&seq.0), "a deleted job has no open attempt");
+                let job = self.ended.remove(&seq.0).expect("an ended job is deleted");
+                self.keys.retain(|_, prior| prior.job != job.row.id);
+                self.deliveries.remove(&seq.0);
+            }
             Change::JobEnded(end) => {
                 let row = self.jobs.remove(&end.seq.0).expect("a live job ended");
                 let member = EndedMember::of(row.id, end);
-                self.ended.insert(end.seq.0, EndedJob { row, member, result: end.result.clone() });
+                let (end, result) = ((**end).clone(), end.result.clone());
+                self.ended.insert(end.seq.0, EndedJob { row, end, member, result });
             }
             Change::AttemptOpened(open) => {
                 assert!(self.open.insert(open.seq.0, open.clone()).is_none(), "one open attempt per job");
@@ -222,6 +235,18 @@ impl Store {
     /// The earlier run of an idempotency key.
     pub(super) fn prior_run(&self, key: &Name) -> Option<PriorRun> {
         self.run_keys.get(key).copied()
+    }
+
+    /// A job, live or ended, as the loop looks it up for a deletion.
+    pub(super) fn stored_job(&self, id: JobId) -> Option<StoredJob> {
+        let open = |row: &JobRow| self.open.contains_key(&row.seq.0);
+        let live = self.jobs.values().find(|row| row.id == id);
+        let ended = self.ended.values().find(|job| job.row.id == id);
+        match (live, ended) {
+            (Some(row), _) => Some(StoredJob::new(row, None, open(row))),
+            (None, Some(job)) => Some(StoredJob::new(&job.row, Some(&job.end), open(&job.row))),
+            (None, None) => None,
+        }
     }
 
     /// A job that has not ended.
