@@ -219,23 +219,33 @@ async fn defect_11_waiting_requests_of_one_tenant_leave_some_for_others() {
         stream.write_all(head.as_bytes()).await.unwrap();
         stream
     };
-    let mut waiting = Vec::new();
-    for _ in 0..8 {
-        waiting.push(wait().await);
-    }
-    // The ninth is rejected as soon as the others wait. On a slow machine it may come before one of them, which is
-    // rejected instead and sent again.
-    let ninth = loop {
-        if let Some(at) = waiting.iter().position(|stream| stream.try_read(&mut [0]).is_ok()) {
-            waiting.remove(at);
+    let probe = async || {
+        let path = format!("/v1/jobs/{job}?wait=1ms");
+        world.request_as(&greedy, "GET", &path).send().await.unwrap()
+    };
+    // Opens requests until eight wait, and returns the rejection of the ninth. On a slow machine the ninth may come before
+    // one of the eight, which is rejected instead and sent again.
+    let fill = async |waiting: &mut Vec<TcpStream>| {
+        while waiting.len() < 8 {
             waiting.push(wait().await);
         }
-        let path = format!("/v1/jobs/{job}?wait=1ms");
-        let response = world.request_as(&greedy, "GET", &path).send().await.unwrap();
-        if response.status() != 200 {
-            break response;
+        loop {
+            if let Some(at) = waiting.iter().position(|stream| stream.try_read(&mut [0]).is_ok()) {
+                waiting.remove(at);
+                waiting.push(wait().await);
+            }
+            let response = probe().await;
+            if response.status() != 200 {
+                break response;
+            }
         }
     };
+    let mut waiting = Vec::new();
+    fill(&mut waiting).await;
+    // The server may have read the eight in any order. One of them makes room for a request that certainly is the newest.
+    waiting.pop();
+    while probe().await.status() != 200 {}
+    let ninth = fill(&mut waiting).await;
     assert_eq!((ninth.status().as_u16(), ninth.headers()["retry-after"].to_str().unwrap()), (429, "5"));
     let response: serde_json::Value = ninth.json().await.unwrap();
     assert!(response["detail"].as_str().unwrap().contains("streams.max"), "{response}");
