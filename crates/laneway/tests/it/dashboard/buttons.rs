@@ -150,6 +150,36 @@ async fn waiting_jobs_get_another_time_and_priority_and_ended_ones_go() {
 }
 
 #[tokio::test]
+async fn an_operation_is_canceled_while_it_runs() {
+    const JOBS: u64 = 20_000;
+    let mut desk = Desk::new().await;
+    desk.world.call("POST", "/v1/lanes/bulk/pause", "", Value::Null).await;
+    let jobs = vec![json!({"kind": "echo", "lane": "bulk"}); 1_000];
+    for _ in 0..JOBS / 1_000 {
+        desk.world.call("POST", "/v1/jobs/batch", "", json!({"jobs": jobs})).await;
+    }
+    desk.open("jobs?lane=bulk").await;
+    desk.browser.press_in("document", "Cancel all matching…").await;
+    desk.browser.press("Cancel them", "started").await;
+    desk.browser.press("Cancel operation", "The operation is canceled").await;
+    let question = "Cancel this operation? Jobs that it has changed stay changed.";
+    assert_eq!(desk.browser.questions().last().unwrap(), question);
+    let id = desk.browser.eval("location.pathname.split('/').pop()").await;
+    let path = format!("/v1/operations/{}", id.as_str().unwrap());
+    desk.world.until_at(&path, |found| found["state"] != "running").await;
+    let operation = desk.api(&path).await;
+    let done = operation["done"].as_u64().unwrap();
+    assert!(operation["state"] == "canceled" && done < JOBS, "{operation}");
+    let left = desk.api("/v1/jobs/counts?lane=bulk").await["states"].clone();
+    assert_eq!((&left["canceled"], &left["queued"]), (&json!(done), &json!(JOBS - done)), "{operation}");
+    // The page shows the end without being asked, and has nothing left to cancel.
+    desk.browser.until("document.querySelector('main .state.s-canceled') !== null", "the end").await;
+    let text = desk.browser.eval("document.querySelector('main').textContent").await;
+    assert!(!text.as_str().unwrap().contains("Cancel operation"), "{text}");
+    desk.browser.screenshot("operation-canceled-light-1280").await;
+}
+
+#[tokio::test]
 async fn schedules_lanes_and_settings() {
     let mut desk = Desk::new().await;
     let ids = fill(&desk.world).await;
